@@ -1,0 +1,46 @@
+# Everything runs from .venv; see CONTRIBUTING.md.
+
+PYTHON ?= python3
+BOOTSTRAP := $(PYTHON) tools/bootstrap.py
+BIN := .venv/bin
+# Spark would take java and python3 from PATH; give it the Java that `make java` found and our Python.
+WITH_SPARK = JAVA_HOME="$$($(BOOTSTRAP) java --home)" PYSPARK_PYTHON="$(CURDIR)/$(BIN)/python"
+
+.DEFAULT_GOAL := help
+.PHONY: help setup java demo test lint types check bench lock clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup: ## create or refresh .venv
+	@$(BOOTSTRAP) venv
+
+java: ## find Java, or install it where that is possible
+	@$(BOOTSTRAP) java
+
+demo: setup java ## plan the moves for one overloaded lane
+	@$(WITH_SPARK) .venv/bin/evenflow plan --example hot-lane
+
+test: setup java ## run the tests (ARGS="-k name" is passed on)
+	@$(WITH_SPARK) $(BIN)/pytest $(ARGS)
+
+lint: setup ## check style and formatting
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: setup ## check types
+	@$(BIN)/mypy
+
+check: lint types test ## lint, types and test: what CI runs
+
+bench: setup java ## compare the policies and strategies (ARGS is passed on)
+	@$(WITH_SPARK) $(BIN)/evenflow bench $(ARGS)
+
+lock: setup ## resolve requirements.lock again (ARGS=--upgrade for the newest versions)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-python-downloads --extra dev \
+		--custom-compile-command "make lock" $(ARGS) pyproject.toml --output-file requirements.lock
+
+clean: ## remove .venv, caches and build products
+	@rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse
+	@find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

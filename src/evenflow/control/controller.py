@@ -1,0 +1,395 @@
+"""The controller: load reports and acknowledgements in, control messages and wishes for lanes out. No I/O, no clock.
+
+It asks the policy when a window is complete and nothing is under way, disposes of what the policy proposes, lets
+the strategy cut it into steps, and hands out one step at a time with the control message of an epoch. What it does
+and what it refuses, with the reason, stands in the journal. The Spark engine and the simulator run this same class.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from evenflow.control.journal import (
+    AckIgnored,
+    Decided,
+    Entry,
+    Journal,
+    LanesChanged,
+    LanesWanted,
+    PhaseChanged,
+    Refusal,
+    Refused,
+    Requested,
+    WindowClosed,
+    WindowDropped,
+)
+from evenflow.control.measure import balance_of
+from evenflow.control.windows import ReportCollector
+from evenflow.errors import InputError, PolicyError, ProtocolError
+from evenflow.migration import Event, MoveLife, Phase, QueuedStep, Strategy, Weights, scheduled
+from evenflow.model import (
+    ControlMessage,
+    Epoch,
+    LaneId,
+    LoadReport,
+    LoadView,
+    LoadWindow,
+    Move,
+    MoveCost,
+    RoutingTable,
+    SlotId,
+)
+from evenflow.model.balance import moved_state
+from evenflow.policies import Policy, Proposal, proposal_of
+from evenflow.policies.base import policy_name
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerOptions:
+    """The brakes. All have defaults; the policies' own thresholds are theirs.
+
+    `window_epochs`: epochs per load window, at least. `history`: windows kept for policies that look back.
+    `cooldown_windows`: full windows that are watched after the last move before the policy is asked again; the one
+    in which a move completed is never used (AF-A26). `max_bytes_in_flight`: state announced and not yet settled;
+    one slot may always go. `min_gain`: share of the busiest lane's time that a plan must take off it, 0 trusts the
+    policy. `min_lanes`, `max_lanes`: bounds for policies that ask for more or fewer lanes; None keeps the number.
+    `patience`: how many epochs a report may lag behind the others before its window is given up.
+    """
+
+    window_epochs: int = 1
+    history: int = 24
+    cooldown_windows: int = 0
+    max_bytes_in_flight: int | None = None
+    min_gain: float = 0.0
+    min_lanes: int | None = None
+    max_lanes: int | None = None
+    patience: int = 8
+    move_cost: MoveCost = field(default_factory=MoveCost)
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that would stop the controller for good."""
+        for name, least in (("window_epochs", 1), ("history", 1), ("cooldown_windows", 0), ("patience", 0)):
+            if getattr(self, name) < least:
+                raise InputError(f"controller: {name} must be at least {least}, got {getattr(self, name)}")
+        if not 0 <= self.min_gain < 1:
+            raise InputError(f"controller: min_gain is a share from 0 to below 1, got {self.min_gain}")
+        if self.max_bytes_in_flight is not None and self.max_bytes_in_flight < 0:
+            raise InputError(f"controller: max_bytes_in_flight must not be negative, got {self.max_bytes_in_flight}")
+        if (
+            (self.min_lanes or 1) < 1
+            or (self.max_lanes or 1) < 1
+            or (self.min_lanes or 1) > (self.max_lanes or 1 << 30)
+        ):
+            raise InputError(f"controller: lanes from {self.min_lanes} to {self.max_lanes} is no range")
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """A lane's word on a move: which one (its slot and the epoch it took effect at) and what happened."""
+
+    slot: SlotId
+    epoch: Epoch
+    event: Event
+    at_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LaneWish:
+    """A command to the engine: start `add` more lanes, stop those in `retire`, which own nothing any more."""
+
+    add: int = 0
+    retire: tuple[LaneId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerState:
+    """What must survive a restart: the table and the moves that lanes were told of."""
+
+    table: RoutingTable
+    in_flight: tuple[MoveLife, ...] = ()
+    epoch: Epoch = -1
+
+
+class Controller:
+    """See the module. Every method is called by one thread, in the order in which things happen."""
+
+    def __init__(
+        self,
+        table: RoutingTable,
+        policy: Policy,
+        strategy: Strategy,
+        options: ControllerOptions | None = None,
+        journal: Journal | None = None,
+    ) -> None:
+        """Start with `table` in force and nothing under way."""
+        self.options = options or ControllerOptions()
+        self.journal = journal if journal is not None else Journal()
+        self.policy, self.strategy = policy, strategy
+        self._table = table
+        self._epoch: Epoch = -1
+        self._collector = ReportCollector(
+            table.slots, table.lanes, self._record, self.options.window_epochs, self.options.patience
+        )
+        self._windows: deque[LoadWindow] = deque(maxlen=self.options.history)
+        self._memory: Any = None
+        self._queue: deque[QueuedStep] = deque()
+        self._told: dict[SlotId, MoveLife] = {}
+        self._sizes: dict[SlotId, int] = {}
+        self._retiring: tuple[LaneId, ...] = ()
+        self._resizing = False
+        self._cooldown = 0
+        self._moves_began_s, self._last_move_s = 0.0, 0.0
+
+    @classmethod
+    def restored(
+        cls,
+        state: ControllerState,
+        policy: Policy,
+        strategy: Strategy,
+        options: ControllerOptions | None = None,
+        journal: Journal | None = None,
+    ) -> Controller:
+        """Return a controller that goes on after a restart: announced moves are recovered, plans are forgotten."""
+        controller = cls(state.table, policy, strategy, options, journal)
+        controller._epoch = state.epoch
+        controller._collector.restart(state.table.lanes, state.epoch, "the controller restarted")
+        for life in state.in_flight:
+            controller._change(life, Event.CONTROLLER_RESTARTED)
+        return controller
+
+    @property
+    def table(self) -> RoutingTable:
+        """The table that the newest control message put in force."""
+        return self._table
+
+    @property
+    def state(self) -> ControllerState:
+        """What a restarted controller needs to go on."""
+        return ControllerState(self._table, self.in_flight, self._epoch)
+
+    @property
+    def in_flight(self) -> tuple[MoveLife, ...]:
+        """The moves that lanes have been told of and that are not settled."""
+        return tuple(self._told.values())
+
+    @property
+    def planned(self) -> tuple[Move, ...]:
+        """The moves still to be announced, in order."""
+        return tuple(move for step in self._queue for move in step.moves)
+
+    # --- in ------------------------------------------------------------------------------------------------------
+
+    def report(self, report: LoadReport) -> LaneWish | None:
+        """Take a lane's load report; return a wish for other lanes if the decision it completes has one."""
+        window = self._collector.add(report)
+        return self._decide_on(window) if window is not None else None
+
+    def acknowledge(self, ack: Ack) -> LaneWish | None:
+        """Take a lane's word on a move; return which lanes may stop once the last one of theirs has left."""
+        life = self._told.get(ack.slot)
+        if life is None or life.epoch != ack.epoch:
+            self._record(AckIgnored(self._epoch, ack.slot, ack.event, f"no move at epoch {ack.epoch} is under way"))
+            return None
+        if ack.event not in (Event.HANDED_OFF, Event.INSTALLED, Event.HANDOFF_DAMAGED):
+            raise ProtocolError(f"lanes cannot say {ack.event.value!r} of {life.move}")
+        if ack.event is Event.HANDOFF_DAMAGED and life.phase is Phase.ANNOUNCED:
+            # The target has looked at the handoff before the source's word of it arrived.
+            life = self._change(life, Event.HANDED_OFF)
+        if life.after(ack.event).phase is life.phase:
+            self._record(AckIgnored(self._epoch, ack.slot, ack.event, f"the move is {life.phase.value} already"))
+            return None
+        self._change(life, ack.event)
+        return self._rest(ack.at_s) if not self._told and not self._queue else None
+
+    def lane_lost(self, lane: LaneId) -> None:
+        """The lane's attempt died. Told moves go on by another way, plans that need the lane are dropped."""
+        self._record(LanesChanged(self._epoch, self._table.lanes, (lane,)))
+        for life in tuple(self._told.values()):
+            if lane == life.move.source:
+                self._change(life, Event.SOURCE_LOST)
+            elif lane == life.move.target:
+                self._change(life, Event.TARGET_LOST)
+        for event, side in ((Event.SOURCE_LOST, "source"), (Event.TARGET_LOST, "target")):
+            self._drop_plans({move.slot for move in self.planned if getattr(move, side) == lane}, event)
+
+    def lanes_changed(self, lanes: Iterable[LaneId]) -> None:
+        """Lanes were added or have stopped: `lanes` are all there are now. One that owns slots cannot have gone."""
+        self._table = self._table.with_lanes(sorted(lanes))
+        self._resizing = False
+        self._record(LanesChanged(self._epoch, self._table.lanes))
+        gone = {move.slot for move in self.planned if move.target not in self._table.lanes}
+        self._drop_plans(gone, Event.CANCEL)
+        self._collector.restart(self._table.lanes, self._epoch, "the lanes changed")
+        self._windows.clear()
+
+    def request(self, moves: Sequence[Move], not_before: Epoch = 0) -> None:
+        """Plan moves asked for by hand; they supersede plans for the same slots. A bad one refuses them all."""
+        self._table.apply(moves)
+        self.queue(scheduled(self.strategy.steps(tuple(moves), self._weights()), not_before, every=0))
+
+    def queue(self, plan: Sequence[QueuedStep]) -> None:
+        """Put steps at the end of the queue; each waits for its epoch and for the step before it (LR-M6, M8).
+
+        They supersede what is planned for the same slots. A step that cannot be refuses the whole plan.
+        """
+        slots = {move.slot for step in plan for move in step.moves}
+        after = self._table
+        for step in [*_without(self._queue, slots), *plan]:
+            after = after.apply(step.moves)
+        self._drop_plans(slots, Event.SUPERSEDED)
+        self._record(Requested(self._epoch, tuple(move for step in plan for move in step.moves)))
+        self._queue.extend(plan)
+
+    # --- out -----------------------------------------------------------------------------------------------------
+
+    def next_epoch(self, epoch: Epoch, at_s: float = 0.0) -> ControlMessage:
+        """Return the control message of `epoch`, with the moves of the next step if its time has come."""
+        if epoch <= self._epoch:
+            raise ProtocolError(f"epoch {epoch} was asked for after epoch {self._epoch}")
+        self._epoch = epoch
+        moves = self._next_moves(epoch)
+        if moves:
+            self._table = self._table.apply(moves)
+            self._moves_began_s = at_s
+            for move in moves:
+                told = MoveLife(move).announced(epoch)
+                self._told[move.slot] = told
+                self._record(PhaseChanged(epoch, move, Event.ANNOUNCE, Phase.PLANNED, told.phase))
+        return ControlMessage(epoch, moves)
+
+    # --- deciding ------------------------------------------------------------------------------------------------
+
+    def _decide_on(self, window: LoadWindow) -> LaneWish | None:
+        """Use a complete window: ask the policy unless something speaks against it."""
+        self._record(WindowClosed(self._epoch, window.epochs, balance_of(window, self._table)))
+        self._sizes = dict(enumerate(window.slots.state_bytes.tolist()))
+        if self._queue or self._told or self._resizing:
+            self._record(WindowDropped(self._epoch, window.epochs, "moves are under way"))
+            return None
+        self._windows.append(window)
+        if self._cooldown > 0:
+            self._cooldown -= 1
+            self._record(Refused(self._epoch, Refusal.COOLING_DOWN, (), f"{self._cooldown} more windows to watch"))
+            return None
+        view = LoadView(tuple(self._windows), self._table, self._memory, self._last_move_s, self.options.move_cost)
+        try:
+            proposal = proposal_of(self.policy, view)
+        except PolicyError as error:
+            self._record(Refused(self._epoch, Refusal.BAD_PROPOSAL, (), str(error)))
+            return None
+        self._memory, self._last_move_s = proposal.memory, 0.0
+        self._collector.min_span_s = proposal.collect_s or 0.0
+        return self._dispose(proposal, view)
+
+    def _dispose(self, proposal: Proposal, view: LoadView) -> LaneWish | None:
+        """Carry out what the policy proposes, or refuse it with a reason."""
+        wish = proposal.add_lanes or proposal.retire
+        if wish and not self._may_have(len(self._table.lanes) + proposal.add_lanes - len(proposal.retire)):
+            why = f"{proposal.add_lanes} more and {len(proposal.retire)} fewer lanes were asked for"
+            self._record(Refused(self._epoch, Refusal.LANES_ARE_FIXED, proposal.moves, why))
+            return None
+        after = proposal.table_after(self._table, view.new_lanes(proposal.add_lanes))
+        before_balance, after_balance = balance_of(view.last, self._table), balance_of(view.last, after)
+        gain = before_balance.max_load - after_balance.max_load
+        if proposal.moves and not wish and gain < self.options.min_gain * before_balance.max_load:
+            why = f"{gain:.3g} s off the busiest lane's {before_balance.max_load:.3g} s"
+            self._record(Refused(self._epoch, Refusal.GAIN_TOO_SMALL, proposal.moves, why))
+            return None
+        steps = self.strategy.steps(proposal.moves, self._weights())
+        self._record(
+            Decided(
+                self._epoch,
+                policy_name(self.policy),
+                proposal.moves,
+                len(steps),
+                proposal.not_curable,
+                before_balance,
+                after_balance,
+                int(moved_state(self._table, after, view.last.slots.state_bytes)),
+                proposal.note,
+            )
+        )
+        if wish:
+            self._record(LanesWanted(self._epoch, len(after.lanes), proposal.note))
+        if proposal.add_lanes:
+            # The moves to lanes that are not there yet are proposed again once they are.
+            self._resizing = True
+            return LaneWish(add=proposal.add_lanes)
+        self._retiring = proposal.retire
+        self._queue.extend(scheduled(steps, self._epoch + 1, every=0))
+        return self._rest(0.0) if not steps and proposal.retire else None
+
+    def _may_have(self, lanes: int) -> bool:
+        if self.options.min_lanes is None and self.options.max_lanes is None:
+            return False
+        return (self.options.min_lanes or 1) <= lanes <= (self.options.max_lanes or lanes)
+
+    def _rest(self, at_s: float) -> LaneWish | None:
+        """Close a plan whose last move has settled: discard the window it ran in, cool down, let lanes go."""
+        self._last_move_s = max(0.0, at_s - self._moves_began_s)
+        self._collector.restart(self._table.lanes, self._epoch, "a move completed in it")
+        self._cooldown = self.options.cooldown_windows
+        retiring = tuple(lane for lane in self._retiring if not self._table.slots_of(lane).size)
+        self._retiring = ()
+        if not retiring:
+            return None
+        self._resizing = True
+        return LaneWish(retire=retiring)
+
+    # --- moving --------------------------------------------------------------------------------------------------
+
+    def _drop_plans(self, slots: set[SlotId], event: Event) -> None:
+        """Drop all that is planned for `slots`: later moves of a slot build on the earlier ones."""
+        for move in self.planned:
+            if move.slot in slots:
+                dropped = MoveLife(move).after(event)
+                self._record(PhaseChanged(self._epoch, move, event, Phase.PLANNED, dropped.phase))
+        self._queue = deque(_without(self._queue, slots))
+
+    def _next_moves(self, epoch: Epoch) -> tuple[Move, ...]:
+        """Take from the queue what may be announced now: the next step, or as much of it as may be in flight."""
+        if self._told or not self._queue or self._queue[0].not_before > epoch:
+            return ()
+        step = self._queue.popleft()
+        limit = self.options.max_bytes_in_flight
+        if limit is None:
+            return step.moves
+        now: list[Move] = []
+        used = 0
+        for move in step.moves:
+            used += self._sizes.get(move.slot, 0)
+            if now and used > limit:
+                break
+            now.append(move)
+        later = step.moves[len(now) :]
+        if later:
+            why = f"at most {limit} bytes may be in flight"
+            self._record(Refused(epoch, Refusal.BYTES_IN_FLIGHT, later, why))
+            self._queue.appendleft(replace(step, moves=later))
+        return tuple(now)
+
+    def _change(self, life: MoveLife, event: Event) -> MoveLife:
+        changed = life.after(event)
+        self._record(PhaseChanged(self._epoch, life.move, event, life.phase, changed.phase))
+        if changed.phase.is_over:
+            self._told.pop(life.move.slot, None)
+        else:
+            self._told[life.move.slot] = changed
+        return changed
+
+    def _weights(self) -> Weights:
+        if not self._windows:
+            return Weights(state_bytes=self._sizes)
+        return Weights(dict(enumerate(self._windows[-1].slots.busy_s.tolist())), self._sizes)
+
+    def _record(self, entry: Entry) -> None:
+        self.journal.record(entry)
+
+
+def _without(queue: Iterable[QueuedStep], slots: set[SlotId]) -> list[QueuedStep]:
+    """Return the steps less the moves of `slots`; steps left empty go."""
+    kept = (replace(step, moves=tuple(move for move in step.moves if move.slot not in slots)) for step in queue)
+    return [step for step in kept if step.moves]

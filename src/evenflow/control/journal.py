@@ -1,0 +1,156 @@
+"""The journal: a typed record of every decision, refusal, move and phase; progress, plots and tests read it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeVar
+
+import msgspec
+
+from evenflow.migration import Event, Phase
+from evenflow.model import Balance, Epoch, LaneId, Move, SlotId
+
+
+class Refusal(Enum):
+    """Why something that was asked for is not done, or not yet."""
+
+    BAD_PROPOSAL = "the policy proposed something that cannot be"
+    GAIN_TOO_SMALL = "the gain is below the minimum"
+    COOLING_DOWN = "the last moves are too recent"
+    BYTES_IN_FLIGHT = "too much state would be in flight"
+    LANES_ARE_FIXED = "the number of lanes may not change"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What all entries have: the newest epoch at the time."""
+
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class WindowClosed(Entry):
+    """All reports of a window are there."""
+
+    epochs: tuple[Epoch, Epoch]
+    balance: Balance
+
+
+@dataclass(frozen=True, slots=True)
+class WindowDropped(Entry):
+    """A window is not used; `why` tells the reason."""
+
+    epochs: tuple[Epoch, Epoch]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportIgnored(Entry):
+    """A load report that came too late, twice, or from a stranger."""
+
+    lane: LaneId
+    report_epoch: Epoch
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decided(Entry):
+    """The policy was asked; `moves` may be empty, `note` says why."""
+
+    policy: str
+    moves: tuple[Move, ...]
+    steps: int
+    not_curable: tuple[SlotId, ...]
+    before: Balance
+    after: Balance
+    bytes_moved: int
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused(Entry):
+    """Moves that were proposed and are not made (or, for bytes in flight, not yet)."""
+
+    refusal: Refusal
+    moves: tuple[Move, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Requested(Entry):
+    """Moves asked for by hand, or a plan queued for later epochs."""
+
+    moves: tuple[Move, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseChanged(Entry):
+    """A move took a step in its life."""
+
+    move: Move
+    event: Event
+    before: Phase
+    after: Phase
+
+
+@dataclass(frozen=True, slots=True)
+class AckIgnored(Entry):
+    """An acknowledgement of a move that is not known (any more), or that tells nothing new."""
+
+    slot: SlotId
+    event: Event
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class LanesWanted(Entry):
+    """The policy wants another number of lanes."""
+
+    lanes: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class LanesChanged(Entry):
+    """Lanes were added or removed, or one was lost and restarts."""
+
+    lanes: tuple[LaneId, ...]
+    lost: tuple[LaneId, ...] = ()
+
+
+AnyEntry = TypeVar("AnyEntry", bound=Entry)
+
+
+@dataclass
+class Journal:
+    """Keeps the newest `keep` entries in order."""
+
+    keep: int = 100_000
+    _entries: deque[Entry] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Start empty."""
+        self._entries = deque(maxlen=self.keep)
+
+    def record(self, entry: Entry) -> None:
+        """Add one entry."""
+        self._entries.append(entry)
+
+    def of(self, kind: type[AnyEntry]) -> list[AnyEntry]:
+        """Return all entries of one kind, oldest first."""
+        return [entry for entry in self._entries if isinstance(entry, kind)]
+
+    def as_dicts(self) -> list[dict[str, Any]]:
+        """Return all entries as plain values for JSON, each with its `kind`."""
+        return [{"kind": type(entry).__name__, **msgspec.to_builtins(entry)} for entry in self._entries]
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Go through the entries, oldest first."""
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        """Return the number of entries kept."""
+        return len(self._entries)

@@ -1,0 +1,182 @@
+"""The WINDOW.json format: what lanes and slots cost, written down by people or monitoring tools.
+
+``{"lanes": [{"lane": 0, "idle_s": 0.1, "window_s": 1.0, "memory_budget": null, "queue": 120}, ...],
+"slots": [{"slot": 0, "lane": 0, "records": 120, "busy_s": 0.02, "state_bytes": 4096, "pending": 0,
+"spilled": false}, ...]}``, or a list of such objects, oldest first. Only `lane`, `slot` and the slot's `lane` must be
+there. What is left out:
+
+* `idle_s`: what the lane's slots leave of `window_s`; `queue`: what pends on the lane's slots;
+* `busy_s`: where other slots have it, records at their mean cost; else the lane's busy span shared out by
+  records; else records alone count, the busiest lane being taken as fully busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
+
+import msgspec
+import numpy as np
+
+from evenflow.errors import InputError
+from evenflow.model import LaneLoad, LoadWindow, RoutingTable, SlotId, SlotLoads
+from evenflow.model.slots import FloatArray
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
+Span: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class LaneJson(msgspec.Struct, forbid_unknown_fields=True):
+    """One entry of `lanes`."""
+
+    lane: Count
+    idle_s: Seconds | None = None
+    window_s: Span = 1.0
+    memory_budget: Count | None = None
+    queue: Count | None = None
+
+
+class SlotJson(msgspec.Struct, forbid_unknown_fields=True):
+    """One entry of `slots`."""
+
+    slot: Count
+    lane: Count
+    records: Count = 0
+    busy_s: Seconds | None = None
+    state_bytes: Count = 0
+    pending: Count = 0
+    spilled: bool = False
+
+
+class WindowJson(msgspec.Struct, forbid_unknown_fields=True):
+    """One window."""
+
+    lanes: list[LaneJson]
+    slots: list[SlotJson]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFile:
+    """What a file holds: windows, oldest first, the newest one's table, and the slots' own numbers."""
+
+    windows: tuple[LoadWindow, ...]
+    table: RoutingTable
+    labels: tuple[SlotId, ...]
+
+
+_DECODER = msgspec.json.Decoder(WindowJson | list[WindowJson])
+
+
+def read_window_json(text: bytes, name: str = "window") -> WindowFile:
+    """Parse one window or several; every error names `name` and the field, and says what was expected."""
+    try:
+        decoded = _DECODER.decode(text)
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at ")
+        field = where.strip("`").removeprefix("$").lstrip(".") or "top level"
+        raise InputError(f"{name}: {field}: {what[:1].lower()}{what[1:]}") from error
+    except msgspec.DecodeError as error:
+        raise InputError(f"{name} is not JSON: {error}") from error
+    parsed = decoded if isinstance(decoded, list) else [decoded]
+    if not parsed:
+        raise InputError(f"{name}: expected at least one window, got an empty list")
+    newest = parsed[-1]
+    labels = _slot_numbers(newest, name)
+    table = _table(newest, name)
+    windows = tuple(_window(window, labels, f"{name}: window {at}") for at, window in enumerate(parsed))
+    return WindowFile(windows, table, tuple(labels.tolist()))
+
+
+def _slot_numbers(window: WindowJson, name: str) -> np.typing.NDArray[np.int64]:
+    """Return the slots' numbers, ascending; refuse none at all and duplicates."""
+    if not window.lanes or not window.slots:
+        raise InputError(
+            f"{name}: expected at least 1 lane and 1 slot, got {len(window.lanes)} lanes and {len(window.slots)} slots"
+        )
+    numbers, counts = np.unique([slot.slot for slot in window.slots], return_counts=True)
+    if (counts > 1).any():
+        raise InputError(f"{name}: slot {numbers[counts > 1][0]} is listed {counts.max()} times; list each slot once")
+    return numbers
+
+
+def _table(window: WindowJson, name: str) -> RoutingTable:
+    lanes = [lane.lane for lane in window.lanes]
+    if len(set(lanes)) != len(lanes):
+        twice = next(lane for lane in lanes if lanes.count(lane) > 1)
+        raise InputError(f"{name}: lane {twice} is listed twice; list each lane once")
+    known = set(lanes)
+    for slot in window.slots:
+        if slot.lane not in known:
+            raise InputError(f"{name}: slot {slot.slot} is on lane {slot.lane}, but the lanes are {sorted(known)}")
+    ordered = sorted(window.slots, key=lambda slot: slot.slot)
+    return RoutingTable(np.array([slot.lane for slot in ordered]), tuple(lanes))
+
+
+def _window(window: WindowJson, labels: np.typing.NDArray[np.int64], name: str) -> LoadWindow:
+    """Return one window with its slots in the order of `labels`; slots it does not list had no load."""
+    table = _table(window, name)
+    own = _slot_numbers(window, name)
+    strange = np.setdiff1d(own, labels)
+    if strange.size:
+        raise InputError(f"{name}: slot {strange[0]} is not in the newest window")
+    slots = sorted(window.slots, key=lambda slot: slot.slot)
+    place = np.searchsorted(labels, own)
+
+    def column(values: Sequence[float]) -> FloatArray:
+        spread = np.zeros(labels.size)
+        spread[place] = values
+        return spread
+
+    busy = _busy(window, slots)
+    loads = SlotLoads(
+        column([slot.records for slot in slots]).astype(np.int64),
+        column(busy.tolist()),
+        column([slot.state_bytes for slot in slots]).astype(np.int64),
+        column([slot.pending for slot in slots]).astype(np.int64),
+        column([slot.spilled for slot in slots]).astype(bool),
+    )
+    used = table.sum_by_lane(busy)
+    waiting = table.sum_by_lane([slot.pending for slot in slots])
+    position = {lane: at for at, lane in enumerate(table.lanes)}
+    lanes = tuple(
+        LaneLoad(
+            lane.lane,
+            max(0.0, lane.window_s - used[position[lane.lane]]) if lane.idle_s is None else lane.idle_s,
+            lane.window_s,
+            lane.memory_budget,
+            int(waiting[position[lane.lane]]) if lane.queue is None else lane.queue,
+        )
+        for lane in window.lanes
+    )
+    return LoadWindow(loads, lanes)
+
+
+def _busy(window: WindowJson, slots: Sequence[SlotJson]) -> FloatArray:
+    """Return the busy time of each slot, filled in where it is not given (see the module)."""
+    records = np.array([slot.records for slot in slots], dtype=np.float64)
+    given = np.array([slot.busy_s is not None for slot in slots])
+    busy = np.array([slot.busy_s or 0.0 for slot in slots])
+    if given.all():
+        return busy
+    if given.any():
+        mean = busy[given].sum() / max(1.0, records[given].sum())
+        return np.where(given, busy, records * mean)
+    return records * _seconds_per_record(window, slots, records)
+
+
+def _seconds_per_record(window: WindowJson, slots: Sequence[SlotJson], records: FloatArray) -> FloatArray:
+    """Return what a record costs on each slot's lane when no slot tells."""
+    served: dict[int, float] = {}
+    for slot, count in zip(slots, records, strict=True):
+        served[slot.lane] = served.get(slot.lane, 0.0) + float(count)
+    most = max(1.0, *served.values())
+    span = max(lane.window_s for lane in window.lanes)
+    cost = {
+        lane.lane: span / most
+        if lane.idle_s is None
+        else max(0.0, lane.window_s - lane.idle_s) / max(1.0, served.get(lane.lane, 0.0))
+        for lane in window.lanes
+    }
+    return np.array([cost[slot.lane] for slot in slots])

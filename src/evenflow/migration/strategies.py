@@ -1,0 +1,152 @@
+"""In which order moves are carried out: strategies cut a set of moves into steps.
+
+A step is a set of moves that take effect together; the next begins when it is complete (LR-M8). All strategies
+carry out the same moves, so all end in the same table (LR-M7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+from evenflow.errors import InputError, UnknownNameError
+from evenflow.migration.matching import edge_colours
+from evenflow.model import Epoch, Move, RoutingTable, SlotId
+
+Step: TypeAlias = tuple[Move, ...]
+
+DEFAULT_STRATEGY = "batched"
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What strategies may weigh a slot by: its load (any unit) and the bytes of its state; 0 if not given."""
+
+    load: Mapping[SlotId, float] = field(default_factory=dict)
+    state_bytes: Mapping[SlotId, int] = field(default_factory=dict)
+
+
+class Strategy(Protocol):
+    """Cuts moves into steps."""
+
+    name: ClassVar[str]
+    paper: ClassVar[str]
+    summary: ClassVar[str]
+
+    def steps(self, moves: Sequence[Move], weights: Weights) -> tuple[Step, ...]:
+        """Return the steps in order; together they hold every move once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sudden:
+    """All moves at once."""
+
+    name: ClassVar[str] = "sudden"
+    paper: ClassVar[str] = "latency-conscious reconfiguration"
+    summary: ClassVar[str] = "all moves in one step: shortest in total, longest pause"
+
+    def steps(self, moves: Sequence[Move], weights: Weights) -> tuple[Step, ...]:  # noqa: ARG002 - the interface
+        """Return one step."""
+        return (tuple(moves),) if moves else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fluid:
+    """One move after the other."""
+
+    name: ClassVar[str] = "fluid"
+    paper: ClassVar[str] = "latency-conscious reconfiguration"
+    summary: ClassVar[str] = "one move per step: shortest pauses, longest in total"
+
+    def steps(self, moves: Sequence[Move], weights: Weights) -> tuple[Step, ...]:  # noqa: ARG002 - the interface
+        """Return a step per move."""
+        return tuple((move,) for move in moves)
+
+
+@dataclass(frozen=True, slots=True)
+class Batched:
+    """As many moves per step as there are disjoint pairs of lanes: no lane is in two moves of a step (LR-A7)."""
+
+    name: ClassVar[str] = "batched"
+    paper: ClassVar[str] = "latency-conscious reconfiguration"
+    summary: ClassVar[str] = "disjoint pairs of lanes per step: pauses of fluid, duration near sudden; the default"
+
+    def steps(self, moves: Sequence[Move], weights: Weights) -> tuple[Step, ...]:  # noqa: ARG002 - the interface
+        """Return as many steps as the busiest lane has moves, where no lane both gives and takes."""
+        colours = edge_colours([(move.source, move.target) for move in moves])
+        steps: list[list[Move]] = [[] for _ in range(max(colours, default=-1) + 1)]
+        for move, colour in zip(moves, colours, strict=True):
+            steps[colour].append(move)
+        return tuple(tuple(step) for step in steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Paced:
+    """The hottest slots first, and never more than `max_bytes_per_step` bytes in a step.
+
+    A slot bigger than the bound is a step of its own: it has to move some time.
+    """
+
+    name: ClassVar[str] = "paced"
+    paper: ClassVar[str] = "evenflow"
+    summary: ClassVar[str] = "hottest slots first, a bound on the bytes per step"
+
+    max_bytes_per_step: int = 16 << 20
+
+    def __post_init__(self) -> None:
+        """Refuse a bound that lets nothing through."""
+        if self.max_bytes_per_step < 1:
+            raise InputError(f"paced: max_bytes_per_step must be at least 1, got {self.max_bytes_per_step}")
+
+    def steps(self, moves: Sequence[Move], weights: Weights) -> tuple[Step, ...]:
+        """Return steps filled up to the bound, in order of falling load."""
+        steps: list[list[Move]] = []
+        room = 0
+        for move in sorted(moves, key=lambda move: (-weights.load.get(move.slot, 0.0), move.slot)):
+            size = weights.state_bytes.get(move.slot, 0)
+            if not steps or size > room:
+                steps.append([])
+                room = self.max_bytes_per_step
+            steps[-1].append(move)
+            room -= size
+        return tuple(tuple(step) for step in steps)
+
+
+STRATEGIES: dict[str, Callable[..., Strategy]] = {
+    strategy.name: strategy for strategy in (Batched, Sudden, Fluid, Paced)
+}
+
+
+def strategy_named(name: str, **options: Any) -> Strategy:
+    """Return the strategy `name` with `options`; an unknown name or option is an error that lists the known ones."""
+    if name not in STRATEGIES:
+        raise UnknownNameError("strategy", name, STRATEGIES)
+    kind = STRATEGIES[name]
+    known = [part.name for part in fields(kind)]  # type: ignore[arg-type]
+    for option in options:
+        if option not in known:
+            raise UnknownNameError(f"option of strategy {name}", option, known or ["(it has none)"])
+    return kind(**options)
+
+
+def steps_between(
+    current: RoutingTable, wanted: RoutingTable, strategy: Strategy, weights: Weights | None = None
+) -> tuple[Step, ...]:
+    """Return the steps from one table to another; slots that stay where they are take none (LR-A2)."""
+    return strategy.steps(current.difference(wanted), weights or Weights())
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedStep:
+    """A step that must not begin before `not_before`: plans are made for future epochs (LR-M6)."""
+
+    moves: Step
+    not_before: Epoch = 0
+
+
+def scheduled(steps: Sequence[Step], first_epoch: Epoch = 0, every: int = 1) -> tuple[QueuedStep, ...]:
+    """Give each step its earliest epoch: the first at `first_epoch`, the others `every` epochs apart."""
+    if every < 0 or first_epoch < 0:
+        raise InputError(f"a plan needs epochs of 0 or more, got first_epoch={first_epoch}, every={every}")
+    return tuple(QueuedStep(step, first_epoch + every * at) for at, step in enumerate(steps))

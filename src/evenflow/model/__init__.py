@@ -1,0 +1,27 @@
+"""Values only: frozen, comparable, printable; no clock, no I/O. Everything else is built on these."""
+
+from evenflow.model.balance import Balance
+from evenflow.model.load import LaneLoad, LoadReport, LoadView, LoadWindow, MoveCost, SlotLoads, window_of
+from evenflow.model.messages import ControlMessage, Transfer
+from evenflow.model.routing import Move, RoutingTable
+from evenflow.model.slots import DEFAULT_SLOTS, Epoch, LaneId, SlotId, slots_of_hashes
+
+__all__ = [
+    "DEFAULT_SLOTS",
+    "Balance",
+    "ControlMessage",
+    "Epoch",
+    "LaneId",
+    "LaneLoad",
+    "LoadReport",
+    "LoadView",
+    "LoadWindow",
+    "Move",
+    "MoveCost",
+    "RoutingTable",
+    "SlotId",
+    "SlotLoads",
+    "Transfer",
+    "slots_of_hashes",
+    "window_of",
+]

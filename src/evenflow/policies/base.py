@@ -1,0 +1,122 @@
+"""What a policy is: one method, from an immutable view to proposed moves; and the check that nothing escapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from evenflow.errors import PolicyError
+from evenflow.model import LaneId, LoadView, Move, RoutingTable, SlotId
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What a policy wants.
+
+    `add_lanes` lanes are asked for (numbered as `LoadView.new_lanes` says), those in `retire` may go once they
+    own nothing. `not_curable` names slots that alone exceed what a lane should carry: no move can help.
+    `memory` comes back in the next view. `collect_s` asks for a window at least that long before the next call.
+    `note` is one sentence about the decision as a whole, for people.
+    """
+
+    moves: tuple[Move, ...] = ()
+    add_lanes: int = 0
+    retire: tuple[LaneId, ...] = ()
+    not_curable: tuple[SlotId, ...] = ()
+    memory: Any = field(default=None, compare=False)
+    collect_s: float | None = None
+    note: str = ""
+
+    def table_after(self, table: RoutingTable, new_lanes: Iterable[LaneId] = ()) -> RoutingTable:
+        """Return the table once all is done: lanes added, slots moved, retired lanes gone."""
+        grown = table.with_lanes([*table.lanes, *new_lanes])
+        moved = grown.apply(self.moves)
+        kept = [lane for lane in moved.lanes if lane not in self.retire]
+        return RoutingTable(moved.owners, tuple(kept), table.version + 1)
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Anything with this one method. It may return a Proposal, or just the moves."""
+
+    def propose(self, view: LoadView) -> Proposal | Iterable[Move]:
+        """Look at the view, and at nothing else; say which slots should move where, each with its reason."""
+
+
+def proposal_of(policy: Policy, view: LoadView) -> Proposal:
+    """Ask `policy`, and refuse as a whole what cannot be carried out: one bad move and nothing moves."""
+    who = policy_name(policy)
+    try:
+        answer = policy.propose(view)
+    except PolicyError:
+        raise
+    except Exception as error:
+        raise PolicyError(f"policy {who} failed: {type(error).__name__}: {error}") from error
+    proposal = answer if isinstance(answer, Proposal) else Proposal(_moves_in(who, answer))
+    _refuse_nonsense(who, proposal, view)
+    return proposal
+
+
+def policy_name(policy: Policy) -> str:
+    """Return the name a policy gives itself, or that of its class."""
+    return str(getattr(policy, "name", type(policy).__name__))
+
+
+def _moves_in(who: str, answer: object) -> tuple[Move, ...]:
+    if not isinstance(answer, Iterable) or isinstance(answer, str | bytes):
+        raise PolicyError(f"policy {who} must return a Proposal or moves, it returned {type(answer).__name__}")
+    return tuple(answer)
+
+
+def _refuse_nonsense(who: str, proposal: Proposal, view: LoadView) -> None:
+    """Raise PolicyError at the first thing in `proposal` that cannot be."""
+    _refuse_impossible_lanes(who, proposal, view)
+    table = view.table
+    lanes = {*table.lanes, *view.new_lanes(proposal.add_lanes)}
+    owners = table.owners
+    moved: set[SlotId] = set()
+    for move in proposal.moves:
+        if not isinstance(move, Move):
+            raise PolicyError(f"policy {who} must return moves, one of them is {move!r}")
+        if move.slot not in range(table.slots):
+            raise PolicyError(
+                f"policy {who} moves slot {move.slot!r}, which does not exist; slots are 0 to {table.slots - 1}"
+            )
+        if move.slot in moved:
+            raise PolicyError(f"policy {who} moves slot {move.slot} twice")
+        if owners[move.slot] != move.source:
+            raise PolicyError(
+                f"policy {who} takes slot {move.slot} from lane {move.source!r}; its owner is lane {owners[move.slot]}"
+            )
+        if move.target not in lanes:
+            raise PolicyError(
+                f"policy {who} moves slot {move.slot} to lane {move.target!r}, which does not exist; "
+                f"lanes are {sorted(lanes)}"
+            )
+        if move.target == move.source:
+            raise PolicyError(f"policy {who} moves slot {move.slot} to lane {move.target}, where it is already")
+        if move.target in proposal.retire:
+            raise PolicyError(f"policy {who} moves slot {move.slot} to lane {move.target}, which it also retires")
+        moved.add(move.slot)
+    _refuse_retiring_owners(who, proposal, view, moved)
+    strangers = [slot for slot in proposal.not_curable if slot not in range(table.slots)]
+    if strangers:
+        raise PolicyError(f"policy {who} calls slots {strangers} not curable, which do not exist")
+
+
+def _refuse_impossible_lanes(who: str, proposal: Proposal, view: LoadView) -> None:
+    if proposal.add_lanes < 0:
+        raise PolicyError(f"policy {who} asks for {proposal.add_lanes!r} more lanes; it must be 0 or more")
+    unknown = [lane for lane in proposal.retire if lane not in view.table.lanes]
+    if unknown:
+        raise PolicyError(f"policy {who} retires lanes {unknown}, which do not exist")
+    if len(set(proposal.retire)) >= len(view.table.lanes) + proposal.add_lanes:
+        raise PolicyError(f"policy {who} retires every lane; one must stay")
+
+
+def _refuse_retiring_owners(who: str, proposal: Proposal, view: LoadView, moved: set[SlotId]) -> None:
+    for lane in proposal.retire:
+        left = [slot for slot in view.table.slots_of(lane).tolist() if slot not in moved]
+        if left:
+            raise PolicyError(f"policy {who} retires lane {lane}, which still owns slots {left[:5]}")

@@ -1,0 +1,175 @@
+"""evenflow's own policy: even busy time for the fewest bytes, and only where that pays.
+
+*What is balanced*: the busy time each slot needs, not its record count. On a lane that had no idle time left, what
+still waits counts as well, for the lane would have served it if it could. Lanes may differ in speed (`speeds`).
+
+*How*: the packing with the lowest maximum found, and of all that come within 0.2 % of it the one that moves the
+fewest bytes (`packing`). When state is heavy, coarser goals are weighed too: each plan is worth the busy seconds
+it takes off the busiest lane, over `horizon_windows`, less the seconds its moves take; the best plan wins.
+
+*Why it comes to rest*: a plan must lower the maximum by at least `min_gain`, and by more than the windows' own
+noise explains, so on a steady load only finitely many plans can follow each other.
+
+*What moving cannot cure*: a slot that alone needs more than an even lane's share is named.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from evenflow.errors import InputError
+from evenflow.model import LoadView, LoadWindow, Move
+from evenflow.model.slots import FloatArray, IntArray
+from evenflow.policies.base import Proposal
+from evenflow.policies.packing import Packing, Problem, pack, stay, take_back
+from evenflow.policies.speeds import Speeds
+
+_SATURATED = 0.05  # a lane idle for less than this share of the window had more to do than it could
+_COARSER = (0.05, 0.1, 0.2, 0.5)  # goals above the best maximum that are weighed when state is heavy
+_CHEAP = 0.1  # moves that cost less than this share of their gain are not worth haggling over
+_SIGMAS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Even:
+    """Balance busy time with the fewest bytes moved. Every option has a default that needs no tuning."""
+
+    name: ClassVar[str] = "even"
+    paper: ClassVar[str] = "evenflow"
+    summary: ClassVar[str] = "even busy time, fewest bytes, only where it pays; the default"
+
+    tolerance: float = 0.002
+    min_gain: float = 0.02
+    horizon_windows: float = 100.0
+
+    def __post_init__(self) -> None:
+        """Refuse shares that are none, and a horizon in the past."""
+        for option in ("tolerance", "min_gain"):
+            if not 0 <= getattr(self, option) < 1:
+                raise InputError(f"even: {option} is a share from 0 to below 1, got {getattr(self, option)}")
+        if not self.horizon_windows > 0:
+            raise InputError(f"even: horizon_windows must be above 0, got {self.horizon_windows}")
+
+    def propose(self, view: LoadView) -> Proposal:
+        """Propose the plan that is worth most, or none."""
+        speeds = _learnt(view)
+        problem = _problem(view, speeds)
+        hot = _not_curable(problem)
+        present = stay(problem)
+        if present.maximum <= problem.lower_bound * (1 + self.min_gain):
+            return Proposal(not_curable=hot, memory=speeds, note="the lanes are even")
+        plan = self._worth_most(view, problem)
+        gain = present.maximum - plan.maximum
+        if gain <= max(self.min_gain * present.maximum, _noise(view, present)):
+            note = "no plan beats the present table by more than noise or minimum gain"
+            return Proposal(not_curable=hot, memory=speeds, note=note)
+        cost = view.move_cost.of(plan.moved_bytes, plan.moved.size)
+        if gain * self.horizon_windows <= cost:
+            note = (
+                f"moving would take {cost:.3g} s and win {gain:.3g} s per window: "
+                f"not worth it within {self.horizon_windows:g} windows"
+            )
+            return Proposal(not_curable=hot, memory=speeds, note=note)
+        note = (
+            f"busiest lane from {present.maximum:.3g} s to {plan.maximum:.3g} s per window "
+            f"(no plan can go below {problem.lower_bound:.3g} s)"
+        )
+        return Proposal(_moves(view, plan), not_curable=hot, memory=speeds, note=note)
+
+    def _worth_most(self, view: LoadView, problem: Problem) -> Packing:
+        """Return the best plan; coarser, cheaper ones are looked at only when moving is not cheap anyway."""
+        before = stay(problem).maximum
+
+        def worth(plan: Packing) -> float:
+            cost = view.move_cost.of(plan.moved_bytes, plan.moved.size)
+            return (before - plan.maximum) * self.horizon_windows - cost
+
+        finest = pack(problem, self.tolerance)
+        if worth(finest) >= (1 - _CHEAP) * (before - finest.maximum) * self.horizon_windows:
+            return finest
+        coarser = [take_back(Packing(problem, finest.lane.copy()), finest.maximum * (1 + goal)) for goal in _COARSER]
+        return max([finest, *coarser], key=worth)
+
+
+def _learnt(view: LoadView) -> Speeds:
+    """Return what is known of the lanes' speeds, with the newest window (at the first call: all windows) added."""
+    if isinstance(view.memory, Speeds) and view.memory.cost.size == view.table.slots:
+        return view.memory.after(view.last, view.table)
+    speeds = Speeds.unknown(view.table)
+    for window in view.windows:
+        speeds = speeds.after(window, view.table)
+    return speeds
+
+
+def _problem(view: LoadView, speeds: Speeds) -> Problem:
+    """State the packing problem: busy seconds on a middling lane, bytes, present lanes, free memory."""
+    slowness = speeds.factors(view.table)
+    home = view.table.lane_positions()
+    state = view.last.slots.state_bytes.astype(np.float64)
+    budget = view.last.lane_column("memory_budget")
+    held = view.lane_sums(state)
+    return Problem(
+        work=_needed_s(view.last, home) / slowness[home],
+        size=state,
+        home=home,
+        slowness=slowness,
+        room=np.where(np.isinf(budget), np.inf, np.maximum(0.0, budget - held)),
+    )
+
+
+def _needed_s(window: LoadWindow, home: IntArray) -> FloatArray:
+    """Return the busy seconds each slot needed; on saturated lanes, with what it still waits for."""
+    loads = window.slots
+    saturated = window.lane_column("idle_s") < _SATURATED * window.lane_column("window_s")
+    waiting = np.where(saturated[home], loads.pending, 0)
+    if not waiting.any():
+        return loads.busy_s
+    lanes = len(window.lanes)
+    lane_busy = np.bincount(home, loads.busy_s, lanes)
+    lane_records = np.maximum(1.0, np.bincount(home, loads.records, lanes))
+    usual = (lane_busy / lane_records)[home]
+    per_record = np.where(loads.records > 0, loads.busy_s / np.maximum(1, loads.records), usual)
+    needed: FloatArray = loads.busy_s + waiting * per_record
+    return needed
+
+
+def _noise(view: LoadView, present: Packing) -> float:
+    """Return how far the busiest lane strays by chance: from how much slots differ between the last two windows."""
+    if len(view.windows) < 2:  # noqa: PLR2004 - one window has no differences
+        return 0.0
+    older, newer = (window.slots.busy_s for window in view.windows[-2:])
+    both = (older > 0) & (newer > 0)
+    if not both.any():
+        return 0.0
+    # The median is blind to the few slots that really changed, which is what the policy is there for.
+    relative = np.median(np.abs(newer[both] - older[both]) / (newer[both] + older[both]))
+    top = int(present.load.argmax())
+    work = present.problem.work[present.members(top)] * present.problem.slowness[top]
+    return float(_SIGMAS * relative * np.sqrt(np.square(work).sum()))
+
+
+def _not_curable(problem: Problem) -> tuple[int, ...]:
+    """Return the slots that no lane can hold within an even share."""
+    alone = problem.work * problem.slowness.min()
+    even_share = problem.fluid_bound
+    if even_share <= 0 or problem.slowness.size == 1:
+        return ()
+    return tuple(np.flatnonzero(alone > even_share * (1 + 1e-9)).tolist())
+
+
+def _moves(view: LoadView, plan: Packing) -> tuple[Move, ...]:
+    problem, lanes = plan.problem, view.table.lanes
+    before = stay(problem).load
+    moves = []
+    for slot in plan.moved.tolist():
+        source, target = int(problem.home[slot]), int(plan.lane[slot])
+        seconds = problem.work[slot] * problem.slowness[source]
+        reason = (
+            f"{seconds:.3g} s of lane {lanes[source]}'s {before[source]:.3g} s, "
+            f"lane {lanes[target]} had {before[target]:.3g} s"
+        )
+        moves.append(Move(slot, lanes[source], lanes[target], reason))
+    return tuple(moves)

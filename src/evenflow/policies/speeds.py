@@ -1,0 +1,89 @@
+"""How fast each lane is, learnt from slots that changed their lane and from lanes that changed their pace.
+
+A record that costs much may lie in a costly slot or on a slow lane; one window cannot tell the two apart. What
+can be told: a slot that costs more per record on its new lane than on its old one (the lanes differ), and all
+slots of a lane getting dearer at once while others do not (the lane has slowed down). Until there is such
+evidence, lanes count as equally fast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from evenflow.model import LoadWindow, RoutingTable
+from evenflow.model.slots import FloatArray, IntArray, LaneId
+from evenflow.model.values import ArrayValue
+
+_WITNESSES = 3  # slots that must agree before a lane's speed is believed to differ
+_DEADBAND = np.log(1.1)  # differences below 10 % are not worth knowing
+_SIGMAS = 3.0
+_MAD_TO_SIGMA = 1.4826  # median absolute deviation to standard deviation, normal errors
+
+
+@dataclass(frozen=True, eq=False)
+class Speeds(ArrayValue):
+    """What is known so far: per slot the log of its last cost per record and where that was; per lane its slowness.
+
+    Costs are NaN for slots never seen at work; `slowness` is a log, 0 for a lane as fast as the middle one.
+    """
+
+    cost: FloatArray
+    seen_on: IntArray
+    slowness: tuple[tuple[LaneId, float], ...]
+
+    @classmethod
+    def unknown(cls, table: RoutingTable) -> Speeds:
+        """Return the state of knowing nothing: all lanes alike."""
+        return cls(np.full(table.slots, np.nan), table.owners, ())
+
+    def factors(self, table: RoutingTable) -> FloatArray:
+        """Return how many times slower than the middle each lane of `table` is."""
+        known = dict(self.slowness)
+        return np.exp([known.get(lane, 0.0) for lane in table.lanes])
+
+    def after(self, window: LoadWindow, table: RoutingTable) -> Speeds:
+        """Return what is known after one more window, served under `table`."""
+        loads = window.slots
+        at_work = (loads.records > 0) & (loads.busy_s > 0)
+        now = np.full(table.slots, np.nan)
+        now[at_work] = np.log(loads.busy_s[at_work] / loads.records[at_work])
+        known = dict(self.slowness)
+        change = now - self.cost
+        self._follow_pace(known, change, table)
+        self._compare_lanes(known, change, table)
+        cost = np.where(np.isnan(now), self.cost, now)
+        seen_on = np.where(np.isnan(now), self.seen_on, table.owners)
+        return Speeds(cost, seen_on, tuple(sorted((lane, known.get(lane, 0.0)) for lane in table.lanes)))
+
+    def _follow_pace(self, known: dict[LaneId, float], change: FloatArray, table: RoutingTable) -> None:
+        """Lanes whose own slots all changed their cost alike have changed their pace."""
+        stayed = (self.seen_on == table.owners) & ~np.isnan(change)
+        drift = {lane: change[stayed & (table.owners == lane)] for lane in table.lanes}
+        trusted = {lane: values for lane, values in drift.items() if values.size >= _WITNESSES}
+        if len(trusted) < 2:  # noqa: PLR2004 - one lane alone cannot be slower than others
+            return
+        common = float(np.median([np.median(values) for values in trusted.values()]))
+        for lane, values in trusted.items():
+            known[lane] = known.get(lane, 0.0) + _believed(values - common)
+
+    def _compare_lanes(self, known: dict[LaneId, float], change: FloatArray, table: RoutingTable) -> None:
+        """Slots that changed lane tell how the two lanes compare."""
+        moved = np.flatnonzero((self.seen_on != table.owners) & ~np.isnan(change))
+        pairs = np.stack([self.seen_on[moved], table.owners[moved]], axis=1)
+        for source, target in np.unique(pairs, axis=0).tolist():
+            witnesses = moved[(pairs[:, 0] == source) & (pairs[:, 1] == target)]
+            expected = known.get(target, 0.0) - known.get(source, 0.0)
+            if witnesses.size >= _WITNESSES:
+                error = _believed(change[witnesses] - expected)
+                known[target] = known.get(target, 0.0) + error / 2
+                known[source] = known.get(source, 0.0) - error / 2
+
+
+def _believed(deviations: FloatArray) -> float:
+    """Return the median deviation if it stands clear of its own noise, else 0."""
+    middle = float(np.median(deviations))
+    spread = float(np.median(np.abs(deviations - middle))) * _MAD_TO_SIGMA
+    noise = _SIGMAS * spread / np.sqrt(deviations.size)
+    return middle if abs(middle) > max(_DEADBAND, noise) else 0.0
