@@ -7,7 +7,7 @@ and what it refuses, with the reason, stands in the journal. The Spark engine an
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -78,11 +78,8 @@ class ControllerOptions:
             raise InputError(f"controller: min_gain is a share from 0 to below 1, got {self.min_gain}")
         if self.max_bytes_in_flight is not None and self.max_bytes_in_flight < 0:
             raise InputError(f"controller: max_bytes_in_flight must not be negative, got {self.max_bytes_in_flight}")
-        if (
-            (self.min_lanes or 1) < 1
-            or (self.max_lanes or 1) < 1
-            or (self.min_lanes or 1) > (self.max_lanes or 1 << 30)
-        ):
+        fewest = 1 if self.min_lanes is None else self.min_lanes
+        if fewest < 1 or (self.max_lanes is not None and self.max_lanes < fewest):
             raise InputError(f"controller: lanes from {self.min_lanes} to {self.max_lanes} is no range")
 
 
@@ -138,10 +135,12 @@ class Controller:
         self._queue: deque[QueuedStep] = deque()
         self._told: dict[SlotId, MoveLife] = {}
         self._sizes: dict[SlotId, int] = {}
-        self._retiring: tuple[LaneId, ...] = ()
+        self._retiring: tuple[LaneId, ...] = ()  # may go once the plan is carried out
+        self._leaving: tuple[LaneId, ...] = ()  # the engine was told to stop them
         self._resizing = False
         self._cooldown = 0
-        self._moves_began_s, self._last_move_s = 0.0, 0.0
+        self._step_began_s: float | None = None  # unknown after a restart
+        self._last_move_s = 0.0
 
     @classmethod
     def restored(
@@ -178,14 +177,17 @@ class Controller:
     @property
     def planned(self) -> tuple[Move, ...]:
         """The moves still to be announced, in order."""
-        return tuple(move for step in self._queue for move in step.moves)
+        return _moves_of(self._queue)
 
     # --- in ------------------------------------------------------------------------------------------------------
 
     def report(self, report: LoadReport) -> LaneWish | None:
         """Take a lane's load report; return a wish for other lanes if the decision it completes has one."""
-        window = self._collector.add(report)
-        return self._decide_on(window) if window is not None else None
+        self._collector.add(report)
+        wish = None
+        while (window := self._collector.take()) is not None:
+            wish = self._decide_on(window) or wish
+        return wish
 
     def acknowledge(self, ack: Ack) -> LaneWish | None:
         """Take a lane's word on a move; return which lanes may stop once the last one of theirs has left."""
@@ -202,12 +204,15 @@ class Controller:
             self._record(AckIgnored(self._epoch, ack.slot, ack.event, f"the move is {life.phase.value} already"))
             return None
         self._change(life, ack.event)
-        return self._rest(ack.at_s) if not self._told and not self._queue else None
+        if self._told:
+            return None
+        self._end_step(ack.at_s)
+        return self._let_go()
 
     def lane_lost(self, lane: LaneId) -> None:
         """The lane's attempt died. Told moves go on by another way, plans that need the lane are dropped."""
         self._record(LanesChanged(self._epoch, self._table.lanes, (lane,)))
-        for life in tuple(self._told.values()):
+        for life in self.in_flight:
             if lane == life.move.source:
                 self._change(life, Event.SOURCE_LOST)
             elif lane == life.move.target:
@@ -218,8 +223,11 @@ class Controller:
     def lanes_changed(self, lanes: Iterable[LaneId]) -> None:
         """Lanes were added or have stopped: `lanes` are all there are now. One that owns slots cannot have gone."""
         self._table = self._table.with_lanes(sorted(lanes))
-        self._resizing = False
+        self._resizing, self._leaving = False, ()
         self._record(LanesChanged(self._epoch, self._table.lanes))
+        for life in self.in_flight:
+            if life.move.source not in self._table.lanes:
+                self._change(life, Event.SOURCE_LOST)
         gone = {move.slot for move in self.planned if move.target not in self._table.lanes}
         self._drop_plans(gone, Event.CANCEL)
         self._collector.restart(self._table.lanes, self._epoch, "the lanes changed")
@@ -227,7 +235,7 @@ class Controller:
 
     def request(self, moves: Sequence[Move], not_before: Epoch = 0) -> None:
         """Plan moves asked for by hand; they supersede plans for the same slots. A bad one refuses them all."""
-        self._table.apply(moves)
+        self._refuse_impossible([QueuedStep(tuple(moves))])
         self.queue(scheduled(self.strategy.steps(tuple(moves), self._weights()), not_before, every=0))
 
     def queue(self, plan: Sequence[QueuedStep]) -> None:
@@ -235,13 +243,11 @@ class Controller:
 
         They supersede what is planned for the same slots. A step that cannot be refuses the whole plan.
         """
-        slots = {move.slot for step in plan for move in step.moves}
-        after = self._table
-        for step in [*_without(self._queue, slots), *plan]:
-            after = after.apply(step.moves)
-        self._drop_plans(slots, Event.SUPERSEDED)
-        self._record(Requested(self._epoch, tuple(move for step in plan for move in step.moves)))
-        self._queue.extend(plan)
+        self._refuse_impossible(plan)
+        moves = _moves_of(plan)
+        self._drop_plans({move.slot for move in moves}, Event.SUPERSEDED)
+        self._record(Requested(self._epoch, moves))
+        self._queue.extend(step for step in plan if step.moves)
 
     # --- out -----------------------------------------------------------------------------------------------------
 
@@ -253,7 +259,7 @@ class Controller:
         moves = self._next_moves(epoch)
         if moves:
             self._table = self._table.apply(moves)
-            self._moves_began_s = at_s
+            self._step_began_s = at_s
             for move in moves:
                 told = MoveLife(move).announced(epoch)
                 self._told[move.slot] = told
@@ -294,7 +300,8 @@ class Controller:
         after = proposal.table_after(self._table, view.new_lanes(proposal.add_lanes))
         before_balance, after_balance = balance_of(view.last, self._table), balance_of(view.last, after)
         gain = before_balance.max_load - after_balance.max_load
-        if proposal.moves and not wish and gain < self.options.min_gain * before_balance.max_load:
+        least = self.options.min_gain * before_balance.max_load
+        if proposal.moves and not wish and self.options.min_gain > 0 and gain < least:
             why = f"{gain:.3g} s off the busiest lane's {before_balance.max_load:.3g} s"
             self._record(Refused(self._epoch, Refusal.GAIN_TOO_SMALL, proposal.moves, why))
             return None
@@ -320,33 +327,57 @@ class Controller:
             return LaneWish(add=proposal.add_lanes)
         self._retiring = proposal.retire
         self._queue.extend(scheduled(steps, self._epoch + 1, every=0))
-        return self._rest(0.0) if not steps and proposal.retire else None
+        return self._let_go() if not steps else None
 
     def _may_have(self, lanes: int) -> bool:
         if self.options.min_lanes is None and self.options.max_lanes is None:
             return False
         return (self.options.min_lanes or 1) <= lanes <= (self.options.max_lanes or lanes)
 
-    def _rest(self, at_s: float) -> LaneWish | None:
-        """Close a plan whose last move has settled: discard the window it ran in, cool down, let lanes go."""
-        self._last_move_s = max(0.0, at_s - self._moves_began_s)
-        self._collector.restart(self._table.lanes, self._epoch, "a move completed in it")
-        self._cooldown = self.options.cooldown_windows
-        retiring = tuple(lane for lane in self._retiring if not self._table.slots_of(lane).size)
-        self._retiring = ()
-        if not retiring:
+    def _let_go(self) -> LaneWish | None:
+        """Once nothing is planned any more, let those of the retiring lanes go that own nothing."""
+        if self._queue or not self._retiring:
             return None
-        self._resizing = True
-        return LaneWish(retire=retiring)
+        owners = {*self._table.owners.tolist()}
+        self._leaving = tuple(lane for lane in self._retiring if lane in self._table.lanes and lane not in owners)
+        self._retiring = ()
+        self._resizing = bool(self._leaving)
+        return LaneWish(retire=self._leaving) if self._leaving else None
 
     # --- moving --------------------------------------------------------------------------------------------------
 
+    def _end_step(self, at_s: float) -> None:
+        """Close a step whose last move has settled: its time counts, its window does not (AF-A26); cool down."""
+        if self._step_began_s is not None:
+            self._last_move_s += max(0.0, at_s - self._step_began_s)
+        self._collector.restart(self._table.lanes, self._epoch, "a move completed in it")
+        self._cooldown = self.options.cooldown_windows
+
+    def _refuse_impossible(self, plan: Sequence[QueuedStep]) -> None:
+        """Raise if a step cannot follow on those before it. What is planned for other slots has no say in it."""
+        try:
+            after = self._table
+            for moves in _rounds(plan):
+                after = after.apply(moves)
+            for move in _moves_of(plan):
+                if move.source == move.target:
+                    raise InputError(f"{move}: it is there already")
+                if move.target in self._leaving:
+                    raise InputError(f"{move}: lane {move.target} is being stopped")
+        except InputError as error:
+            self._record(Refused(self._epoch, Refusal.BAD_REQUEST, _moves_of(plan), str(error)))
+            raise
+
     def _drop_plans(self, slots: set[SlotId], event: Event) -> None:
-        """Drop all that is planned for `slots`: later moves of a slot build on the earlier ones."""
+        """Drop all that is planned for `slots`: later moves of a slot build on the earlier ones.
+
+        A plan that lost a part does not end as decided: the policy has to ask again for lanes to retire.
+        """
         for move in self.planned:
             if move.slot in slots:
                 dropped = MoveLife(move).after(event)
                 self._record(PhaseChanged(self._epoch, move, event, Phase.PLANNED, dropped.phase))
+                self._retiring = ()
         self._queue = deque(_without(self._queue, slots))
 
     def _next_moves(self, epoch: Epoch) -> tuple[Move, ...]:
@@ -387,6 +418,26 @@ class Controller:
 
     def _record(self, entry: Entry) -> None:
         self.journal.record(entry)
+
+
+def _moves_of(plan: Iterable[QueuedStep]) -> tuple[Move, ...]:
+    return tuple(move for step in plan for move in step.moves)
+
+
+def _rounds(plan: Iterable[QueuedStep]) -> list[list[Move]]:
+    """Return the first moves of all slots, then the second ones, and so on: far fewer than there are steps."""
+    rounds: list[list[Move]] = []
+    before: Counter[SlotId] = Counter()
+    for step in plan:
+        slots = Counter(move.slot for move in step.moves)
+        if len(slots) < len(step.moves):
+            raise InputError(f"slot {slots.most_common(1)[0][0]} is moved twice in one step")
+        for move in step.moves:
+            if before[move.slot] == len(rounds):
+                rounds.append([])
+            rounds[before[move.slot]].append(move)
+        before += slots
+    return rounds
 
 
 def _without(queue: Iterable[QueuedStep], slots: set[SlotId]) -> list[QueuedStep]:

@@ -18,6 +18,7 @@ class Refusal(Enum):
     """Why something that was asked for is not done, or not yet."""
 
     BAD_PROPOSAL = "the policy proposed something that cannot be"
+    BAD_REQUEST = "what was asked for by hand cannot be"
     GAIN_TOO_SMALL = "the gain is below the minimum"
     COOLING_DOWN = "the last moves are too recent"
     BYTES_IN_FLIGHT = "too much state would be in flight"
@@ -144,8 +145,8 @@ class Journal:
         return [entry for entry in self._entries if isinstance(entry, kind)]
 
     def as_dicts(self) -> list[dict[str, Any]]:
-        """Return all entries as plain values for JSON, each with its `kind`."""
-        return [{"kind": type(entry).__name__, **msgspec.to_builtins(entry)} for entry in self._entries]
+        """Return all entries as plain values for JSON, each with its `kind`; an infinite number is None."""
+        return [{"kind": type(entry).__name__, **_plain(entry)} for entry in self._entries]
 
     def __iter__(self) -> Iterator[Entry]:
         """Go through the entries, oldest first."""
@@ -154,3 +155,10 @@ class Journal:
     def __len__(self) -> int:
         """Return the number of entries kept."""
         return len(self._entries)
+
+
+def _plain(entry: Entry) -> dict[str, Any]:
+    """Return an entry as JSON would give it back; policies may have named slots by numpy's numbers."""
+    encoded = msgspec.json.encode(entry, enc_hook=lambda number: number.item())
+    plain: dict[str, Any] = msgspec.json.decode(encoded)
+    return plain

@@ -26,15 +26,24 @@ class ReportCollector:
     _start: Epoch = 0
     _reports: dict[Epoch, dict[LaneId, LoadReport]] = field(default_factory=dict)
 
-    def add(self, report: LoadReport) -> LoadWindow | None:
-        """Take one report; return the window it completes, if it does."""
+    def add(self, report: LoadReport) -> None:
+        """Take in one report; it may complete several windows at once, if the others came before it."""
         why = self._reason_to_ignore(report)
         if why is not None:
             self.record(ReportIgnored(self._newest(), report.lane.lane, report.epoch, why))
-            return None
+            return
         self._reports.setdefault(report.epoch, {})[report.lane.lane] = report
         self._give_up_lost_epochs()
-        return self._close()
+
+    def take(self) -> LoadWindow | None:
+        """Return the next window, from the start to the first epoch at which it is complete and long enough."""
+        span, end = 0.0, self._start
+        while self._complete(end):
+            span += max(report.lane.window_s for report in self._reports[end].values())
+            if end - self._start + 1 >= self.window_epochs and span >= self.min_span_s:
+                return self._close(end)
+            end += 1
+        return None
 
     def restart(self, lanes: tuple[LaneId, ...], after: Epoch, why: str) -> None:
         """Begin a new window after an epoch, with these lanes; what was collected up to it is dropped."""
@@ -74,17 +83,7 @@ class ReportCollector:
         if lost:
             self.restart(self.lanes, lost[-1], f"reports of epoch {lost[-1]} are missing")
 
-    def _close(self) -> LoadWindow | None:
-        """Return the window from the start to the first epoch at which it is complete and long enough."""
-        span, end = 0.0, self._start
-        while self._complete(end):
-            span += max(report.lane.window_s for report in self._reports[end].values())
-            if end - self._start + 1 >= self.window_epochs and span >= self.min_span_s:
-                return self._take(end)
-            end += 1
-        return None
-
-    def _take(self, end: Epoch) -> LoadWindow:
+    def _close(self, end: Epoch) -> LoadWindow:
         used = range(self._start, end + 1)
         reports = [report for epoch in used for report in self._reports.pop(epoch).values()]
         self._start = end + 1

@@ -27,7 +27,8 @@ target serves.
 
 Why there is no way back from ANNOUNCED: the routing of epoch t is part of its record. Undoing a move is a second move.
 A second move of the same slot waits as PLANNED until the first is SETTLED; a newer plan supersedes a PLANNED one.
-Acknowledgements may come late, twice or out of order: an event that tells nothing new leaves the phase as it is.
+Acknowledgements may come late, twice or out of order: an event that tells nothing new leaves the phase as it is, and
+*installed* settles an ANNOUNCED move too, since the target's word may overtake the source's.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ class MoveLife:
         """Return the move after `event`; an event that cannot happen in this phase is a defect."""
         phase = TRANSITIONS.get((self.phase, event))
         if phase is None:
-            raise ProtocolError(f"{self.move} is {self.phase.value}: it cannot be {event.value}")
+            raise ProtocolError(f"{self.move} is {self.phase.value}: {event.value!r} cannot happen to it")
         return replace(self, phase=phase)
 
     def after_loss_of(self, lane: LaneId) -> MoveLife:

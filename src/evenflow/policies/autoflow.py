@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from evenflow.errors import InputError
 from evenflow.model import LoadView, Move
 from evenflow.policies.base import Proposal
@@ -53,7 +51,7 @@ class AutoFlow:
                 gap -= records
         reason = f"lane {source} served {most:.0f} records, lane {target} {least:.0f}: half the gap is moved"
         own = view.table.slots_of(source)
-        too_heavy = own[counts[own] > half_gap] if not fitting else np.array([], dtype=int)
+        too_heavy = own[counts[own] > totals.mean()] if not fitting else own[:0]
         return Proposal(
             moves=tuple(Move(slot, source, target, reason) for slot in sorted(fitting)),
             not_curable=tuple(too_heavy.tolist()),

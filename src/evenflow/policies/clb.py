@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from evenflow.errors import InputError, PolicyError
 from evenflow.model import LoadView, RoutingTable
@@ -127,6 +126,8 @@ def owners_of_sets(sets: IntArray, table: RoutingTable, state_bytes: IntArray) -
     common_bytes = np.bincount(cell, weights=state_bytes, minlength=lanes * lanes)
     scale = min(1.0, _EXACT / max(1.0, float(common_bytes.sum())))
     common = np.floor(common_bytes * scale) * (table.slots + 1) + common_slots
+    from scipy.optimize import linear_sum_assignment  # half of evenflow's import time, needed here only
+
     _, lane_of_set = linear_sum_assignment(common.reshape(lanes, lanes), maximize=True)
     return np.array(table.lanes)[lane_of_set][sets]
 

@@ -4,15 +4,15 @@ Three phases: how many lanes the load needs (pi) and which of them are overloade
 away; to whom they go, the heaviest to the least loaded. Loads are the records per slot of the newest
 window.
 
-Readings: one pass per lane, heaviest first (GZ-A2); the threshold is computed afresh after every choice
-(A3); a slot that just fits may go, an idle one stays (A4); the head of the queue is removed (A5). The
-listing's set of underloaded lanes needs no upkeep in phase 3 (A6, A7): while a record waits, the lanes
-together carry less than pi times the mean, so the least loaded of all is below the mean, and that one takes
-it. By the listing every lane above the mean sheds; with `only_outside_range` only those above u, unless a
-lane is below v and needs the load (A8). The surplus lanes are the least loaded; pi is clamped (A10), also
-to the number of slots. Slots above (u-v)/2 are named (A11). Without bounds (u+v)/2 is the mean and (u-v)/2
-the larger of a fifth of it and the heaviest slot (GZ-P9), so that pi = n; a slot above the mean is named
-then.
+Readings: one pass per lane, heaviest first (GZ-A2); the threshold is computed afresh after every choice (A3); a
+slot of exactly (u-v)/2 may go, as the assumption allows, one of exactly the surplus stays, as in the listing (A3's
+420), and so does an idle one (A4); the head of the queue is removed (A5). The listing's set of underloaded lanes
+needs no upkeep in phase 3 (A6, A7): while a record waits, the lanes together carry less than pi times the mean, so
+the least loaded of all is below the mean, and that one takes it. By the listing every lane above the mean sheds; with
+`only_outside_range` only those above u, unless a lane is below v and needs the load (A8). The surplus lanes are the
+least loaded; pi is clamped (A10), also to the number of slots. Slots above (u-v)/2 are named (A11). Without bounds
+(u+v)/2 is the mean and (u-v)/2 the larger of a fifth of it and the heaviest slot (GZ-P9), so that pi = n; a slot above
+the mean is named then.
 
 On a load that does not change it stops after about one round per lane: a lane at or above the mean never
 takes anything, and one that has shed all it can stays there.
@@ -145,7 +145,7 @@ def _heaviest_first(table: RoutingTable, loads: IntArray) -> list[IntArray]:
 
 
 def _shed(slots: IntArray, loads: IntArray, lane_load: float, mean: float, half: float) -> list[SlotId]:
-    """Return what an overloaded lane gives away; it ends at or above the mean (phase 2).
+    """Return what an overloaded lane gives away; it ends above the mean (phase 2).
 
     One pass is enough: the threshold only falls, so that a slot passed over would not fit later either.
     """
@@ -153,7 +153,7 @@ def _shed(slots: IntArray, loads: IntArray, lane_load: float, mean: float, half:
     for slot, load in zip(slots.tolist(), loads[slots].tolist(), strict=True):
         if load == 0 or lane_load <= mean:
             break
-        if load <= min(lane_load - mean, half):
+        if load < lane_load - mean and load <= half:
             shed.append(slot)
             lane_load -= load
     return shed

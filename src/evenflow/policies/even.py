@@ -8,14 +8,17 @@ fewest bytes (`packing`). When state is heavy, coarser goals are weighed too: ea
 it takes off the busiest lane, over `horizon_windows`, less the seconds its moves take; the best plan wins.
 
 *Why it comes to rest*: a plan must lower the maximum by at least `min_gain`, and by more than the windows' own
-noise explains, so on a steady load only finitely many plans can follow each other.
+noise explains, so on a steady load only finitely many plans can follow each other. Windows that tell the same story
+are averaged, so a small lasting imbalance is seen in time; the first one that tells another counts alone.
 
 *What moving cannot cure*: a slot that alone needs more than an even lane's share is named.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -30,7 +33,8 @@ from evenflow.policies.speeds import Speeds
 _SATURATED = 0.05  # a lane idle for less than this share of the window had more to do than it could
 _COARSER = (0.05, 0.1, 0.2, 0.5)  # goals above the best maximum that are weighed when state is heavy
 _CHEAP = 0.1  # moves that cost less than this share of their gain are not worth haggling over
-_SIGMAS = 3.0
+_SIGMAS = 5.0  # what counts as more than noise; lanes are many and windows follow each other for ever
+_SPREAD_TO_SIGMA = 2.0 / (0.6745 * 2**0.5)  # from the median of |a - b| / (a + b) to the standard deviation of a / mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +60,15 @@ class Even:
     def propose(self, view: LoadView) -> Proposal:
         """Propose the plan that is worth most, or none."""
         speeds = _learnt(view)
-        problem = _problem(view, speeds)
+        recent = _recent(view)
+        problem = _problem(view, speeds, recent)
         hot = _not_curable(problem)
         present = stay(problem)
         if present.maximum <= problem.lower_bound * (1 + self.min_gain):
             return Proposal(not_curable=hot, memory=speeds, note="the lanes are even")
         plan = self._worth_most(view, problem)
         gain = present.maximum - plan.maximum
-        if gain <= max(self.min_gain * present.maximum, _noise(view, present)):
+        if gain <= max(self.min_gain * present.maximum, recent.noise_of(present)):
             note = "no plan beats the present table by more than noise or minimum gain"
             return Proposal(not_curable=hot, memory=speeds, note=note)
         cost = view.move_cost.of(plan.moved_bytes, plan.moved.size)
@@ -104,7 +109,45 @@ def _learnt(view: LoadView) -> Speeds:
     return speeds
 
 
-def _problem(view: LoadView, speeds: Speeds) -> Problem:
+@dataclass(frozen=True, slots=True)
+class _Recent:
+    """The busy time of each slot lately, and how far it strays by chance, as a share of itself."""
+
+    busy_s: FloatArray
+    noise: float
+
+    def noise_of(self, present: Packing) -> float:
+        """Return how far the busiest lane may stray by chance."""
+        top = int(present.load.argmax())
+        return float(_SIGMAS * self.noise * np.sqrt(np.square(present.contributions(top)).sum()))
+
+
+def _recent(view: LoadView) -> _Recent:
+    """Average the newest windows, back to the first that differs from the newest by more than noise."""
+    busy = [window.slots.busy_s for window in view.windows]
+    noise = _relative_noise(busy)
+    newest = view.lane_sums(busy[-1])
+    margin = _SIGMAS * noise * np.sqrt(2.0 * view.lane_sums(np.square(busy[-1])))
+    alike = 1
+    while alike < len(busy) and (np.abs(view.lane_sums(busy[-1 - alike]) - newest) <= margin).all():
+        alike += 1
+    return _Recent(np.mean(busy[-alike:], axis=0), noise / np.sqrt(alike))
+
+
+def _relative_noise(busy: Sequence[FloatArray]) -> float:
+    """Return the standard deviation of a slot's busy time, relative to it, from windows that follow each other.
+
+    The median is blind to the few slots that really changed, which is what the policy is there for.
+    """
+    spreads = []
+    for older, newer in pairwise(busy):
+        both = (older > 0) & (newer > 0)
+        if both.any():
+            spreads.append(np.median(np.abs(newer - older)[both] / (newer + older)[both]))
+    return float(np.median(spreads)) * _SPREAD_TO_SIGMA if spreads else 0.0
+
+
+def _problem(view: LoadView, speeds: Speeds, recent: _Recent) -> Problem:
     """State the packing problem: busy seconds on a middling lane, bytes, present lanes, free memory."""
     slowness = speeds.factors(view.table)
     home = view.table.lane_positions()
@@ -112,7 +155,7 @@ def _problem(view: LoadView, speeds: Speeds) -> Problem:
     budget = view.last.lane_column("memory_budget")
     held = view.lane_sums(state)
     return Problem(
-        work=_needed_s(view.last, home) / slowness[home],
+        work=(recent.busy_s + _waiting_s(view.last, home)) / slowness[home],
         size=state,
         home=home,
         slowness=slowness,
@@ -120,35 +163,20 @@ def _problem(view: LoadView, speeds: Speeds) -> Problem:
     )
 
 
-def _needed_s(window: LoadWindow, home: IntArray) -> FloatArray:
-    """Return the busy seconds each slot needed; on saturated lanes, with what it still waits for."""
+def _waiting_s(window: LoadWindow, home: IntArray) -> FloatArray:
+    """Return the busy seconds that each slot still waits for, on lanes that had no time left for it."""
     loads = window.slots
     saturated = window.lane_column("idle_s") < _SATURATED * window.lane_column("window_s")
-    waiting = np.where(saturated[home], loads.pending, 0)
+    waiting = np.where(saturated[home], loads.pending, 0).astype(np.float64)
     if not waiting.any():
-        return loads.busy_s
+        return waiting
     lanes = len(window.lanes)
     lane_busy = np.bincount(home, loads.busy_s, lanes)
     lane_records = np.maximum(1.0, np.bincount(home, loads.records, lanes))
     usual = (lane_busy / lane_records)[home]
     per_record = np.where(loads.records > 0, loads.busy_s / np.maximum(1, loads.records), usual)
-    needed: FloatArray = loads.busy_s + waiting * per_record
-    return needed
-
-
-def _noise(view: LoadView, present: Packing) -> float:
-    """Return how far the busiest lane strays by chance: from how much slots differ between the last two windows."""
-    if len(view.windows) < 2:  # noqa: PLR2004 - one window has no differences
-        return 0.0
-    older, newer = (window.slots.busy_s for window in view.windows[-2:])
-    both = (older > 0) & (newer > 0)
-    if not both.any():
-        return 0.0
-    # The median is blind to the few slots that really changed, which is what the policy is there for.
-    relative = np.median(np.abs(newer[both] - older[both]) / (newer[both] + older[both]))
-    top = int(present.load.argmax())
-    work = present.problem.work[present.members(top)] * present.problem.slowness[top]
-    return float(_SIGMAS * relative * np.sqrt(np.square(work).sum()))
+    waiting_s: FloatArray = waiting * per_record
+    return waiting_s
 
 
 def _not_curable(problem: Problem) -> tuple[int, ...]:

@@ -100,6 +100,11 @@ class Packing:
             self._members = {at: order[ends[at] : ends[at + 1]] for at in range(self.load.size)}
         return self._members[int(lane)]
 
+    def contributions(self, lane: int) -> FloatArray:
+        """Return what each slot of one lane adds to its load."""
+        added: FloatArray = self.problem.work[self.members(lane)] * self.problem.slowness[lane]
+        return added
+
     @property
     def maximum(self) -> float:
         """The load of the most loaded lane."""

@@ -1,0 +1,80 @@
+"""The layers of the package, as a checked table: a module imports from its own package or from layers below."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "evenflow"
+
+# Top first. Packages on one line are siblings and never import each other.
+LAYERS: list[set[str]] = [
+    {"cli", "dashboard", "testing"},
+    {"reproduce"},
+    {"sim", "spark"},
+    {"control", "lane"},
+    {"policies", "migration", "state", "operators", "workloads"},
+    {"model"},
+    {"errors"},
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+
+# Libraries that only some packages may import.
+FENCED = {
+    "pyspark": {"spark", "workloads"},
+    "py4j": {"spark"},
+    "typer": {"cli"},
+    "rich": {"cli"},
+    "matplotlib": {"reproduce", "cli"},
+}
+# The decision core must not reach for the world: no clock, no files, no network, no hidden randomness.
+PURE = {"model", "policies", "migration", "control"}
+WORLDLY = {"time", "datetime", "os", "pathlib", "socket", "subprocess", "threading", "random", "shutil", "tempfile"}
+
+
+def modules() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def package_of(path: Path) -> str:
+    return path.relative_to(SOURCE).with_suffix("").parts[0]
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """Yield the full names of all modules that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            yield node.module or ""
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_go_down(path: Path) -> None:
+    here = package_of(path)
+    if here == "__init__":
+        return  # the front door may show any public name
+    assert here in LEVEL, f"{here} is in no layer: add it to LAYERS and to the design"
+    for name in imports_of(path):
+        root, *rest = name.split(".")
+        if root in FENCED:
+            assert here in FENCED[root], f"{path.name} imports {name}, which only {sorted(FENCED[root])} may"
+        if here in PURE:
+            assert root not in WORLDLY, f"{path.name} imports {name}: the decision core does no I/O"
+        if root == "evenflow" and rest:
+            there = rest[0]
+            assert there in LEVEL, f"{path.name} imports evenflow.{there}, which is in no layer"
+            assert there == here or LEVEL[there] > LEVEL[here], f"{here} may not import {there}: it is not below"
+
+
+def test_every_module_says_its_duty() -> None:
+    silent = [path for path in modules() if not ast.get_docstring(ast.parse(path.read_text()))]
+    assert silent == []
+
+
+def test_no_module_is_named_after_nothing() -> None:
+    assert not {"utils", "common", "helpers", "misc"} & {path.stem for path in modules()}

@@ -1,0 +1,21 @@
+"""The public names: declared, importable, and cheap (no JVM, no web server, no plots)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import evenflow
+
+
+def test_all_names_that_are_promised_exist() -> None:
+    assert sorted(evenflow.__all__) == sorted(set(evenflow.__all__))
+    missing = [name for name in evenflow.__all__ if not hasattr(evenflow, name)]
+    assert missing == []
+
+
+def test_importing_evenflow_starts_nothing_heavy() -> None:
+    heavy = ("pyspark", "py4j", "matplotlib", "pandas", "typer")
+    code = f"import sys, evenflow; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
