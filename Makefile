@@ -19,7 +19,7 @@ java: ## find Java, or install it where that is possible
 	@$(BOOTSTRAP) java
 
 demo: setup java ## plan the moves for one overloaded lane
-	@$(WITH_SPARK) .venv/bin/evenflow plan --example hot-lane
+	@$(WITH_SPARK) $(BIN)/evenflow plan --example hot-lane
 
 test: setup java ## run the tests (ARGS="-k name" is passed on)
 	@$(WITH_SPARK) $(BIN)/pytest $(ARGS)
@@ -33,8 +33,8 @@ types: setup ## check types
 
 check: lint types test ## lint, types and test: what CI runs
 
-bench: setup java ## compare the policies and strategies (ARGS is passed on)
-	@$(WITH_SPARK) $(BIN)/evenflow bench $(ARGS)
+bench: setup ## how good and how fast decisions are (ARGS="--quick" is passed on)
+	@$(BIN)/python -m benchmarks.policies $(ARGS)
 
 lock: setup ## resolve requirements.lock again (ARGS=--upgrade for the newest versions)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

@@ -15,30 +15,9 @@ from evenflow.policies.base import proposal_of
 from evenflow.policies.even import Even
 from evenflow.policies.packing import Problem, pack, stay
 from evenflow.workloads import workload_named
-from tests.oracle import fewest_bytes, least_maximum
+from tests.oracle import fewest_bytes, least_maximum, small_problem
 from tests.policies.steady import steady_rounds, steady_view
 from tests.strategies import slot_loads, tables, views
-
-
-def small_problem(seed: int) -> Problem:
-    """A random case of at most 4 lanes and 14 slots: even, Zipf, heavy-tailed or integer work; some lanes slow."""
-    rng = np.random.default_rng(seed)
-    lanes = int(rng.integers(2, 5))
-    slots = int(rng.integers(lanes + 2, 15))
-    work = [
-        rng.uniform(0.1, 1, slots),
-        rng.permutation(1 / np.arange(1, slots + 1) ** 1.2),
-        rng.lognormal(0, 1, slots),
-        rng.integers(1, 20, slots) / 10,
-    ][seed % 4]
-    size = [
-        rng.integers(1, 1 << 20, slots).astype(float),
-        np.full(slots, 4096.0),
-        work * 1e5 * rng.uniform(0.5, 2, slots),
-    ][seed % 3]
-    home = rng.integers(0, lanes, slots) if seed % 2 else (rng.random(slots) < 0.3) * rng.integers(0, lanes, slots)
-    slowness = np.ones(lanes) if seed % 5 else rng.uniform(1, 3, lanes)
-    return Problem(work, size, home, slowness, np.full(lanes, np.inf))
 
 
 def test_close_to_the_exact_optimum_for_few_bytes() -> None:

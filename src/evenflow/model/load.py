@@ -172,10 +172,6 @@ class MoveCost:
     seconds_per_byte: float = 1e-8
     seconds_per_move: float = 1e-3
 
-    def of(self, state_bytes: float, moves: int) -> float:
-        """Return the seconds that `moves` moves of `state_bytes` in all take."""
-        return state_bytes * self.seconds_per_byte + moves * self.seconds_per_move
-
 
 @dataclass(frozen=True, slots=True)
 class LoadView:

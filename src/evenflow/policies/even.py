@@ -5,7 +5,8 @@ still waits counts as well, for the lane would have served it if it could. Lanes
 
 *How*: the packing with the lowest maximum found, and of all that come within 0.2 % of it the one that moves the
 fewest bytes (`packing`). When state is heavy, coarser goals are weighed too: each plan is worth the busy seconds
-it takes off the busiest lane, over `horizon_windows`, less the seconds its moves take; the best plan wins.
+it takes off the busiest lane, over `horizon_windows`, less the seconds that the lane with most to send and receive
+spends on that; the best plan wins.
 
 *Why it comes to rest*: a plan must lower the maximum by at least `min_gain`, and by more than the windows' own
 noise explains, so on a steady load only finitely many plans can follow each other. Windows that tell the same story
@@ -27,7 +28,7 @@ from evenflow.errors import InputError
 from evenflow.model import LoadView, LoadWindow, Move
 from evenflow.model.slots import FloatArray, IntArray
 from evenflow.policies.base import Proposal
-from evenflow.policies.packing import Packing, Problem, pack, stay, take_back
+from evenflow.policies.packing import Packing, Problem, pack, stay
 from evenflow.policies.speeds import Speeds
 
 _SATURATED = 0.05  # a lane idle for less than this share of the window had more to do than it could
@@ -71,7 +72,7 @@ class Even:
         if gain <= max(self.min_gain * present.maximum, recent.noise_of(present)):
             note = "no plan beats the present table by more than noise or minimum gain"
             return Proposal(not_curable=hot, memory=speeds, note=note)
-        cost = view.move_cost.of(plan.moved_bytes, plan.moved.size)
+        cost = plan.moving_s(view.move_cost)
         if gain * self.horizon_windows <= cost:
             note = (
                 f"moving would take {cost:.3g} s and win {gain:.3g} s per window: "
@@ -89,13 +90,12 @@ class Even:
         before = stay(problem).maximum
 
         def worth(plan: Packing) -> float:
-            cost = view.move_cost.of(plan.moved_bytes, plan.moved.size)
-            return (before - plan.maximum) * self.horizon_windows - cost
+            return (before - plan.maximum) * self.horizon_windows - plan.moving_s(view.move_cost)
 
         finest = pack(problem, self.tolerance)
         if worth(finest) >= (1 - _CHEAP) * (before - finest.maximum) * self.horizon_windows:
             return finest
-        coarser = [take_back(Packing(problem, finest.lane.copy()), finest.maximum * (1 + goal)) for goal in _COARSER]
+        coarser = [pack(problem, self.tolerance, finest.maximum * (1 + goal)) for goal in _COARSER]
         return max([finest, *coarser], key=worth)
 
 
@@ -190,14 +190,11 @@ def _not_curable(problem: Problem) -> tuple[int, ...]:
 
 def _moves(view: LoadView, plan: Packing) -> tuple[Move, ...]:
     problem, lanes = plan.problem, view.table.lanes
-    before = stay(problem).load
-    moves = []
-    for slot in plan.moved.tolist():
-        source, target = int(problem.home[slot]), int(plan.lane[slot])
-        seconds = problem.work[slot] * problem.slowness[source]
-        reason = (
-            f"{seconds:.3g} s of lane {lanes[source]}'s {before[source]:.3g} s, "
-            f"lane {lanes[target]} had {before[target]:.3g} s"
-        )
-        moves.append(Move(slot, lanes[source], lanes[target], reason))
-    return tuple(moves)
+    even_share = problem.fluid_bound
+    reasons = [
+        f"lane {lane} needed {load:.3g} s, {even_share:.3g} s would be even"
+        for lane, load in zip(lanes, stay(problem).load, strict=True)
+    ]
+    moved = plan.moved
+    pairs = zip(moved.tolist(), problem.home[moved].tolist(), plan.lane[moved].tolist(), strict=True)
+    return tuple(Move(slot, lanes[source], lanes[target], reasons[source]) for slot, source, target in pairs)

@@ -21,6 +21,7 @@ from functools import cached_property
 
 import numpy as np
 
+from evenflow.model import MoveCost
 from evenflow.model.slots import FloatArray, IntArray
 
 _SMALL = 1 << 12  # slots x lanes up to which several goals are tried
@@ -120,34 +121,46 @@ class Packing:
         """The bytes of all slots that are not at home."""
         return float(self.problem.size[self.moved].sum())
 
+    def moving_s(self, cost: MoveCost) -> float:
+        """Return how long the lane with most to send and receive is occupied with it; lanes work side by side."""
+        moved, lanes = self.moved, self.problem.slowness.size
+        each = cost.seconds_per_byte * self.problem.size[moved] + cost.seconds_per_move
+        sent = np.bincount(self.problem.home[moved], weights=each, minlength=lanes)
+        received = np.bincount(self.lane[moved], weights=each, minlength=lanes)
+        return float((sent + received).max())
+
 
 def stay(problem: Problem) -> Packing:
     """Return the packing in which nothing moves."""
     return Packing(problem, problem.home.copy())
 
 
-def pack(problem: Problem, tolerance: float) -> Packing:
-    """Return a packing whose maximum is within `tolerance` of the best one found, moving the fewest bytes."""
-    found = list(_candidates(problem))
-    limit = min(packing.maximum for packing in found) * (1.0 + tolerance)
+def pack(problem: Problem, tolerance: float, goal: float = 0.0) -> Packing:
+    """Return a packing whose maximum is within `tolerance` of the best one found, moving the fewest bytes.
+
+    A maximum of `goal` is good enough; there is no need to go below it.
+    """
+    found = list(_candidates(problem, goal))
+    limit = max(goal, min(packing.maximum for packing in found) * (1.0 + tolerance))
     good = [take_back(packing, limit) for packing in found if packing.maximum <= limit * _SLACK]
     good.sort(key=lambda packing: (packing.moved_bytes, packing.maximum))
     refined = [exchange(packing, limit) for packing in good[:_REFINED]] if problem.is_small else good
     return min(refined, key=lambda packing: (packing.moved_bytes, packing.maximum))
 
 
-def _candidates(problem: Problem) -> Iterator[Packing]:
+def _candidates(problem: Problem, goal: float) -> Iterator[Packing]:
     """Yield good packings, one for a large problem, about a dozen for a small one."""
     bound, present = problem.lower_bound, stay(problem)
     if not problem.is_small:
-        yield polish(shed_and_place(problem, bound * _GOAL, cheapest_first=True))
+        yield polish(shed_and_place(problem, max(goal, bound * _GOAL), cheapest_first=True))
         return
-    goals = [bound * factor for factor in _GOALS if bound * factor < present.maximum] or [bound]
+    wanted = [*(bound * factor for factor in _GOALS), goal]
+    goals = [level for level in wanted if bound <= level < present.maximum] or [bound]
     yield polish(present)
     yield polish(repack(problem))
-    for goal in goals:
+    for level in goals:
         for cheapest_first in (True, False):
-            yield polish(shed_and_place(problem, goal, cheapest_first=cheapest_first))
+            yield polish(shed_and_place(problem, level, cheapest_first=cheapest_first))
 
 
 def shed_and_place(problem: Problem, goal: float, *, cheapest_first: bool) -> Packing:

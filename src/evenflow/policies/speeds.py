@@ -59,8 +59,10 @@ class Speeds(ArrayValue):
 
     def _follow_pace(self, known: dict[LaneId, float], change: FloatArray, table: RoutingTable) -> None:
         """Lanes whose own slots all changed their cost alike have changed their pace."""
-        stayed = (self.seen_on == table.owners) & ~np.isnan(change)
-        drift = {lane: change[stayed & (table.owners == lane)] for lane in table.lanes}
+        stayed = np.flatnonzero((self.seen_on == table.owners) & ~np.isnan(change))
+        stayed = stayed[np.argsort(table.owners[stayed], kind="stable")]
+        lanes, starts = np.unique(table.owners[stayed], return_index=True)
+        drift = dict(zip(lanes.tolist(), np.split(change[stayed], starts[1:]), strict=True)) if lanes.size else {}
         trusted = {lane: values for lane, values in drift.items() if values.size >= _WITNESSES}
         if len(trusted) < 2:  # noqa: PLR2004 - one lane alone cannot be slower than others
             return

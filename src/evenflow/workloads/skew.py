@@ -6,7 +6,7 @@ Each is a table and the windows seen so far, made from a seed; nothing here runs
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,16 +18,25 @@ from evenflow.model.slots import FloatArray
 _SLOTS, _LANES, _RECORDS = 256, 8, 100_000
 _COST_S = 2e-5  # busy seconds per record on an ordinary lane
 _BYTES_PER_KEY = 100
+_ONE_SLOW = (1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 1.0, 1.0)  # lane 5 is half as fast
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A load to decide on: the table in force and the windows, oldest first."""
+    """A load to decide on: the table in force and the windows, oldest first; `slowness` is each lane's, by position."""
 
     name: str
     summary: str
     table: RoutingTable
     windows: tuple[LoadWindow, ...]
+    slowness: tuple[float, ...]
+
+    def under(self, table: RoutingTable) -> LoadWindow:
+        """Return the newest window as it would look under another table of the same lanes."""
+        newest, slow = self.windows[-1], np.array(self.slowness)
+        busy = newest.slots.busy_s * slow[table.lane_positions()] / slow[self.table.lane_positions()]
+        loads = replace(newest.slots, busy_s=busy)
+        return LoadWindow(loads, _lanes_under(table, loads, newest.lanes[0].memory_budget))
 
 
 def workload_named(name: str, seed: int = 1) -> Workload:
@@ -36,7 +45,8 @@ def workload_named(name: str, seed: int = 1) -> Workload:
         raise UnknownNameError("bundled workload", name, WORKLOADS)
     make, summary = WORKLOADS[name]
     table, windows = make(np.random.default_rng(seed))
-    return Workload(name, summary, table, windows)
+    slowness = _ONE_SLOW if name == "slow-lane" else (1.0,) * len(table.lanes)
+    return Workload(name, summary, table, windows, slowness)
 
 
 def window_under(
@@ -53,16 +63,24 @@ def window_under(
     counts = np.round(np.asarray(records, dtype=np.float64))
     lane_of_slot = table.lane_positions()
     busy = counts * np.asarray(cost_s) * np.broadcast_to(slowness, len(table.lanes))[lane_of_slot]
-    used = table.sum_by_lane(busy)
-    span = max(1.0, float(used.max()))
-    lanes = tuple(
-        LaneLoad(lane, max(0.0, span - float(busy_s)), span, budget)
-        for lane, busy_s in zip(table.lanes, used, strict=True)
-    )
     loads = SlotLoads.of(
-        counts, busy, np.round(np.asarray(state_bytes, dtype=np.float64)), spilled=np.broadcast_to(spilled, table.slots)
+        counts,
+        busy,
+        np.round(np.asarray(state_bytes, dtype=np.float64)),
+        spilled=np.broadcast_to(spilled, table.slots),
     )
-    return LoadWindow(loads, lanes)
+    return LoadWindow(loads, _lanes_under(table, loads, budget))
+
+
+def _lanes_under(table: RoutingTable, loads: SlotLoads, budget: int | None) -> tuple[LaneLoad, ...]:
+    """Return the lanes: as idle as the busiest leaves them, and behind by what an even lane would have done."""
+    busy, records = table.sum_by_lane(loads.busy_s), table.sum_by_lane(loads.records)
+    span = max(1.0, float(busy.max()))
+    behind = records * np.maximum(0.0, 1.0 - busy.mean() / np.maximum(busy, 1e-12))
+    return tuple(
+        LaneLoad(lane, max(0.0, span - float(used)), span, budget, int(queue))
+        for lane, used, queue in zip(table.lanes, busy, behind, strict=True)
+    )
 
 
 def zipf_shares(slots: int, exponent: float, rng: np.random.Generator, keys: int = 100_000) -> FloatArray:
@@ -128,7 +146,7 @@ def _costly_keys(rng: np.random.Generator) -> Made:
 def _slow_lane(rng: np.random.Generator) -> Made:
     table = RoutingTable.even(_SLOTS, _LANES)
     state = _state(rng)
-    slow = np.where(np.arange(_LANES) == 5, 2.0, 1.0)
+    slow = np.array(_ONE_SLOW)
     records = [rng.poisson(_RECORDS / _SLOTS, _SLOTS) for _ in range(2)]
     return table, (window_under(table, records[0], state), window_under(table, records[1], state, slowness=slow))
 
