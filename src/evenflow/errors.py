@@ -4,8 +4,13 @@
 
     EvenflowError                 anything evenflow itself has to say
     ├── InputError                a value from outside is wrong: correct it and call again
-    │   └── UnknownNameError      a name that is in no registry: pick one of those listed
+    │   ├── UnknownNameError      a name that is in no registry: pick one of those listed
+    │   └── CheckpointMismatchError  a checkpoint of another query: change the query or the location
     ├── PolicyError               a policy proposed something that cannot be: mend the policy
+    ├── OperatorError             an operator failed on the rows of a slot: mend the operator or the data
+    ├── DamagedFileError          a file of the checkpoint is not what was written: restore it, or start over
+    ├── UnreachableError          a location cannot be read or written now: mend it and start again
+    ├── StoppedError              the query was stopped while something waited: nothing to do
     └── ProtocolError             an impossible step in the life of a move: a defect, report it
 
 Every message says who complains, what was expected, what came, and what to do.
@@ -36,9 +41,38 @@ class UnknownNameError(InputError):
         super().__init__(f"there is no {kind} named {name!r}; known: {', '.join(names)}.{hint}")
 
 
+class CheckpointMismatchError(InputError):
+    """The checkpoint belongs to another query, or to this one before it was changed; it was not touched."""
+
+
+class DamagedFileError(EvenflowError):
+    """A file of the checkpoint is missing, cut short, altered or foreign; the message names it and what can be done."""
+
+
+class UnreachableError(EvenflowError):
+    """A location cannot be reached, created, read or written; see to the storage and start again."""
+
+
 class PolicyError(EvenflowError):
     """A policy proposed moves that cannot be carried out; none of them was."""
 
 
+class OperatorError(EvenflowError):
+    """An operator could not fold the rows of a slot; the state it held in memory must not be used any more."""
+
+    def __init__(self, operator: str, slot: int, problem: str) -> None:
+        """Say which operator failed, in which slot, and why."""
+        super().__init__(f"operator {operator}, slot {slot}: {problem}")
+        self.operator, self.slot, self.problem = operator, slot, problem
+
+    def __reduce__(self) -> tuple[type[OperatorError], tuple[str, int, str]]:
+        """Travel from a lane to the driver."""
+        return type(self), (self.operator, self.slot, self.problem)
+
+
 class ProtocolError(EvenflowError):
     """An event arrived that the life of a move does not allow."""
+
+
+class StoppedError(EvenflowError):
+    """The query was stopped; what waited for it does not wait any longer."""

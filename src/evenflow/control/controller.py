@@ -51,7 +51,8 @@ from evenflow.policies.base import policy_name
 class ControllerOptions:
     """The brakes. All have defaults; the policies' own thresholds are theirs.
 
-    `window_epochs`: epochs per load window, at least. `history`: windows kept for policies that look back.
+    `window_epochs`: epochs per load window, at least. `warm_up_windows`: windows to see before the policy is asked for the
+    first time; with two, noise can be told from skew. `history`: windows kept for policies that look back.
     `cooldown_windows`: full windows that are watched after the last move before the policy is asked again; the one
     in which a move completed is never used (AF-A26). `max_bytes_in_flight`: state announced and not yet settled;
     one slot may always go. `min_gain`: share of the busiest lane's time that a plan must take off it, 0 trusts the
@@ -60,6 +61,7 @@ class ControllerOptions:
     """
 
     window_epochs: int = 1
+    warm_up_windows: int = 1
     history: int = 24
     cooldown_windows: int = 0
     max_bytes_in_flight: int | None = None
@@ -71,7 +73,7 @@ class ControllerOptions:
 
     def __post_init__(self) -> None:
         """Refuse numbers that would stop the controller for good."""
-        for name, least in (("window_epochs", 1), ("history", 1), ("cooldown_windows", 0), ("patience", 0)):
+        for name, least in (("window_epochs", 1), ("warm_up_windows", 1), ("history", 1), ("cooldown_windows", 0), ("patience", 0)):
             if getattr(self, name) < least:
                 raise InputError(f"controller: {name} must be at least {least}, got {getattr(self, name)}")
         if not 0 <= self.min_gain < 1:
@@ -280,6 +282,8 @@ class Controller:
             self._cooldown -= 1
             self._record(Refused(self._epoch, Refusal.COOLING_DOWN, (), f"{self._cooldown} more windows to watch"))
             return None
+        if len(self._windows) < min(self.options.warm_up_windows, self.options.history):
+            return None
         view = LoadView(tuple(self._windows), self._table, self._memory, self._last_move_s, self.options.move_cost)
         try:
             proposal = proposal_of(self.policy, view)
@@ -354,16 +358,9 @@ class Controller:
         self._cooldown = self.options.cooldown_windows
 
     def _refuse_impossible(self, plan: Sequence[QueuedStep]) -> None:
-        """Raise if a step cannot follow on those before it. What is planned for other slots has no say in it."""
+        """Raise if a plan asked for by hand cannot be; what is planned for other slots has no say in it."""
         try:
-            after = self._table
-            for moves in _rounds(plan):
-                after = after.apply(moves)
-            for move in _moves_of(plan):
-                if move.source == move.target:
-                    raise InputError(f"{move}: it is there already")
-                if move.target in self._leaving:
-                    raise InputError(f"{move}: lane {move.target} is being stopped")
+            _check_plan(plan, self._table, self._leaving)
         except InputError as error:
             self._record(Refused(self._epoch, Refusal.BAD_REQUEST, _moves_of(plan), str(error)))
             raise
@@ -424,6 +421,17 @@ def _moves_of(plan: Iterable[QueuedStep]) -> tuple[Move, ...]:
     return tuple(move for step in plan for move in step.moves)
 
 
+def _check_plan(plan: Sequence[QueuedStep], table: RoutingTable, leaving: tuple[LaneId, ...]) -> None:
+    """Raise unless each move goes from where the ones before it leave the slot to another lane that stays."""
+    for moves in _rounds(plan):
+        table = table.apply(moves)
+    for move in _moves_of(plan):
+        if move.source == move.target:
+            raise InputError(f"{move}: the slot is there already")
+        if move.target in leaving:
+            raise InputError(f"{move}: lane {move.target} is being stopped")
+
+
 def _rounds(plan: Iterable[QueuedStep]) -> list[list[Move]]:
     """Return the first moves of all slots, then the second ones, and so on: far fewer than there are steps."""
     rounds: list[list[Move]] = []
@@ -436,7 +444,7 @@ def _rounds(plan: Iterable[QueuedStep]) -> list[list[Move]]:
             if before[move.slot] == len(rounds):
                 rounds.append([])
             rounds[before[move.slot]].append(move)
-        before += slots
+        before.update(slots)
     return rounds
 
 

@@ -98,6 +98,16 @@ class PhaseChanged(Entry):
 
 
 @dataclass(frozen=True, slots=True)
+class StateMoved(Entry):
+    """The state of a slot has left its lane: its keys, its bytes, and how long the lane took to write all it handed off."""
+
+    move: Move
+    keys: int
+    state_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class AckIgnored(Entry):
     """An acknowledgement of a move that is not known (any more), or that tells nothing new."""
 

@@ -73,7 +73,7 @@ class _Colouring:
         self._flip([blocking], yours, mine)  # now `left` lacks `yours`, as `right` does
         self._paint(edge, yours)
 
-    def _all_free(self, vertex: int) -> set[int]:
+    def _all_free(self, vertex: int) -> frozenset[int]:
         return self.palette.difference(self.at[vertex])
 
     def _other_end(self, edge: int, vertex: int) -> int:

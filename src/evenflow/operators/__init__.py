@@ -1,0 +1,14 @@
+"""What a lane does with the rows of its slots.
+
+::
+
+    rows ──▶ keys (whose row?) ──▶ columns (fold in place) ──▶ changed state rows, output rows     Aggregate
+    rows ──▶ one call of the user's code per slot          ──▶ changed state objects, output rows  Apply
+"""
+
+from evenflow.operators.aggregate import Aggregate
+from evenflow.operators.apply import Apply, SlotOperator
+from evenflow.operators.base import HASH, SLOT, Folded, Operator, Resident
+from evenflow.operators.functions import Agg
+
+__all__ = ["HASH", "SLOT", "Agg", "Aggregate", "Apply", "Folded", "Operator", "Resident", "SlotOperator"]

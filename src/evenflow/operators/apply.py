@@ -1,0 +1,200 @@
+"""The user's own state logic: one object per slot, one call per slot and epoch."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from evenflow.errors import InputError, OperatorError
+from evenflow.model.slots import FloatArray, IntArray
+from evenflow.operators.base import HASH, SLOT, Folded
+from evenflow.operators.keys import check_keys
+from evenflow.operators.output import conform
+from evenflow.operators.stored_state import StoredState, load_state, store_state
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Rows: TypeAlias = "pa.Table | pd.DataFrame"
+
+_STATE_SCHEMA = pa.schema([(SLOT, pa.int32()), ("state", pa.large_binary()), ("kind", pa.string())])
+
+
+class SlotOperator(ABC):
+    """Your own state logic; it knows nothing of lanes, moves or storage.
+
+    `output` declares the rows that `process` returns. `columns_needed` names the value columns it wants besides the
+    keys (None: all), `frame` says whether rows come as a pyarrow table or a pandas frame.
+    """
+
+    output: pa.Schema | str
+    columns_needed: tuple[str, ...] | None = None
+    frame: Literal["arrow", "pandas"] = "arrow"
+
+    def init(self) -> Any:
+        """Return the state of a slot that has had no rows yet."""
+        return None
+
+    @abstractmethod
+    def process(self, state: Any, rows: Rows) -> tuple[Any, Rows | None]:
+        """Take the slot's state and its rows of one epoch; return the new state and output rows, or None for none.
+
+        State may be a pyarrow table or record batch, or anything that pickles. The result must depend on the state
+        and the rows only: after a crash the same rows may come again.
+        """
+
+
+class Apply:
+    """Runs a `SlotOperator`."""
+
+    def __init__(self, operator: SlotOperator, clock: Callable[[], float] = time.perf_counter) -> None:
+        """Wrap the user's operator; `clock` measures what each slot costs."""
+        if not isinstance(operator, SlotOperator):
+            made = " (the class itself: call it)" if isinstance(operator, type) else ""
+            raise InputError(f"apply() takes an instance of a subclass of SlotOperator, got {operator!r}{made}")
+        if operator.frame not in ("arrow", "pandas"):
+            raise InputError(f"{type(operator).__name__}.frame is 'arrow' or 'pandas', got {operator.frame!r}")
+        self.operator = operator
+        self.clock = clock
+
+    @property
+    def name(self) -> str:
+        """The name of the user's class."""
+        return type(self.operator).__qualname__
+
+    def needs_hash(self, schema: pa.Schema, keys: tuple[str, ...]) -> bool:
+        check_keys(schema, keys)
+        return False
+
+    def columns(self) -> tuple[str, ...] | None:
+        return self.operator.columns_needed
+
+    def fingerprint(self) -> str:
+        return f"apply({self.name})"
+
+    def output_schema(self, schema: pa.Schema, keys: tuple[str, ...]) -> pa.Schema:
+        check_keys(schema, keys)
+        for column in self.columns() or ():
+            if schema.get_field_index(column) < 0:
+                raise InputError(f"{self.name} needs the column {column!r}; the input has {', '.join(schema.names)}")
+        declared = getattr(self.operator, "output", None)
+        if not isinstance(declared, pa.Schema):
+            raise InputError(
+                f"{self.name}.output must be a pyarrow.Schema here, got {declared!r}; "
+                "a Spark DDL string is understood only where a Spark session can read it, in ef.keyed(...).apply(...)"
+            )
+        return declared
+
+    def state_schema(self, schema: pa.Schema, keys: tuple[str, ...]) -> pa.Schema:  # noqa: ARG002 - the same for all
+        return _STATE_SCHEMA
+
+    def open(self, schema: pa.Schema, keys: tuple[str, ...], slots: int) -> SlotStates:
+        return SlotStates(self, self.output_schema(schema, keys), slots)
+
+
+class SlotStates:
+    """The state objects of a lane's slots. What was installed stays bytes until the slot has rows."""
+
+    def __init__(self, wrapper: Apply, output: pa.Schema, slots: int) -> None:
+        """Start empty."""
+        self._wrapper, self._user = wrapper, wrapper.operator
+        self._output, self._slots = output, slots
+        self._objects: dict[int, Any] = {}
+        self._bytes: dict[int, StoredState] = {}
+        self._sizes = np.zeros(slots, np.int64)
+
+    def fold(self, rows: pa.Table, slots: IntArray) -> Folded:
+        busy: FloatArray = np.zeros(self._slots)
+        changes, outputs, objects = {}, [], {}
+        visible = rows.drop_columns([name for name in (SLOT, HASH) if name in rows.column_names])
+        for slot, low, high in _runs(slots):
+            started = self._wrapper.clock()
+            objects[slot], output = self._process(slot, visible.slice(low, high - low))
+            changes[slot] = self._store(slot, objects[slot])
+            busy[slot] = self._wrapper.clock() - started
+            outputs.append(output)
+        self._objects |= objects
+        self._bytes = {slot: state for slot, state in self._bytes.items() if slot not in objects}
+        for slot, state in changes.items():
+            self._sizes[slot] = state.size
+        output = pa.concat_tables(outputs) if outputs else self._output.empty_table()
+        return Folded(_table(changes), output, busy)
+
+    def install(self, state: pa.Table) -> None:
+        for slot, data, kind in zip(*(state[name].to_pylist() for name in _STATE_SCHEMA.names), strict=True):
+            self._objects.pop(slot, None)
+            self._bytes[slot] = StoredState(kind, data)
+            self._sizes[slot] = len(data)
+
+    def snapshot(self, slots: Sequence[int]) -> pa.Table:
+        held = [slot for slot in sorted(set(slots)) if slot in self._objects or slot in self._bytes]
+        return _table({slot: self._stored(slot) for slot in held})
+
+    def drop(self, slots: Sequence[int]) -> None:
+        for slot in slots:
+            self._objects.pop(slot, None)
+            self._bytes.pop(slot, None)
+            self._sizes[slot] = 0
+
+    def output(self) -> pa.Table:
+        raise InputError(f"complete mode needs aggregates; {self._wrapper.name} only knows the rows of each epoch")
+
+    def slot_rows(self) -> IntArray:
+        """Return 1 for each slot that has a state."""
+        rows = np.zeros(self._slots, np.int64)
+        rows[[*self._objects, *self._bytes]] = 1
+        return rows
+
+    def slot_bytes(self) -> IntArray:
+        """Return the size of each state when it was last stored."""
+        return self._sizes.copy()
+
+    def _process(self, slot: int, rows: pa.Table) -> tuple[Any, pa.Table]:
+        """Call the user's code for one slot; whatever it raises names the slot."""
+        try:
+            state = self._state(slot)
+            answer: Any = self._user.process(state, rows.to_pandas() if self._user.frame == "pandas" else rows)
+        except Exception as error:
+            raise OperatorError(self._wrapper.name, slot, f"{type(error).__name__}: {error}") from error
+        if not isinstance(answer, tuple) or len(answer) != 2:  # noqa: PLR2004
+            problem = f"process() must return (state, output rows or None), got {type(answer).__name__}"
+            raise OperatorError(self._wrapper.name, slot, problem)
+        state, output = answer
+        try:
+            return state, conform(output, self._output)
+        except InputError as error:
+            raise OperatorError(self._wrapper.name, slot, str(error)) from error
+
+    def _state(self, slot: int) -> Any:
+        if slot in self._objects:
+            return self._objects[slot]
+        return load_state(self._bytes[slot]) if slot in self._bytes else self._user.init()
+
+    def _stored(self, slot: int) -> StoredState:
+        return self._bytes[slot] if slot in self._bytes else self._store(slot, self._objects[slot])
+
+    def _store(self, slot: int, state: Any) -> StoredState:
+        try:
+            return store_state(state)
+        except Exception as error:
+            problem = f"the state, a {type(state).__name__}, cannot be pickled: {error}"
+            raise OperatorError(self._wrapper.name, slot, problem) from error
+
+
+def _runs(slots: IntArray) -> Iterator[tuple[int, int, int]]:
+    """Yield (slot, from, to) for each run of rows with the same slot."""
+    if not len(slots):
+        return
+    starts = np.flatnonzero(np.diff(slots, prepend=slots[0] - 1))
+    for low, high in zip(starts.tolist(), [*starts[1:].tolist(), len(slots)], strict=True):
+        yield int(slots[low]), low, high
+
+
+def _table(states: dict[int, StoredState]) -> pa.Table:
+    columns = [list(states), [state.data for state in states.values()], [state.kind for state in states.values()]]
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, _STATE_SCHEMA, strict=True)], _STATE_SCHEMA)

@@ -1,0 +1,97 @@
+"""The contract between a lane and what it runs: an operator, and the state of the lane's slots in memory.
+
+::
+
+    Operator ──open(schema, keys, slots)──▶ Resident ──fold(rows)──▶ changes for the changelog, rows for the sink
+                                              ▲   │
+                             install(state) ──┘   └──▶ snapshot(slots), then drop(slots)
+
+State travels as tables: a snapshot, a handoff and the changes of an epoch have the same columns and are all given
+to `install`. So an operator needs to know nothing of moves, recovery or storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from evenflow.model.slots import FloatArray, IntArray
+
+SLOT = "__slot"  # int32, first column of every state table
+HASH = "__hash"  # int64, the hash that decided the slot of the row's key
+
+
+@dataclass(frozen=True)
+class Folded:
+    """What one call of `fold` did.
+
+    `changes` are the state rows it changed, as they are now, sorted by slot; `output` the rows for the sink in update
+    mode, in slot order; `busy_s` the seconds spent on each slot of the key space, if the operator knows.
+    """
+
+    changes: pa.Table
+    output: pa.Table
+    busy_s: FloatArray | None = None
+
+
+class Resident(Protocol):
+    """The state of all slots that one lane holds in memory. After an error of `fold` it must be thrown away."""
+
+    def fold(self, rows: pa.Table, slots: IntArray) -> Folded:
+        """Fold rows into the state; `slots[i]` is the slot of row i, ascending, input order within a slot."""
+        ...
+
+    def install(self, state: pa.Table) -> None:
+        """Insert or overwrite state rows, of resident or of new slots; of several rows for one key the last stays."""
+        ...
+
+    def snapshot(self, slots: Sequence[int]) -> pa.Table:
+        """Return the state rows of these slots, sorted by slot; nothing is removed."""
+        ...
+
+    def drop(self, slots: Sequence[int]) -> None:
+        """Forget these slots."""
+        ...
+
+    def output(self) -> pa.Table:
+        """Return the output rows of all keys (complete mode)."""
+        ...
+
+    def slot_rows(self) -> IntArray:
+        """Return the number of state rows of each slot of the key space."""
+        ...
+
+    def slot_bytes(self) -> IntArray:
+        """Return an estimate of the memory that each slot of the key space takes."""
+        ...
+
+
+class Operator(Protocol):
+    """What a lane does with the rows of its slots; itself without state. `schema` is that of the input rows."""
+
+    def needs_hash(self, schema: pa.Schema, keys: tuple[str, ...]) -> bool:
+        """Tell whether the rows for `fold` must carry the column `HASH`."""
+        ...
+
+    def columns(self) -> tuple[str, ...] | None:
+        """Return the value columns that `fold` needs besides the keys; None for all there are."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Return a text that changes when state written by an earlier version would no longer fit."""
+        ...
+
+    def output_schema(self, schema: pa.Schema, keys: tuple[str, ...]) -> pa.Schema:
+        """Return the columns of the output rows."""
+        ...
+
+    def state_schema(self, schema: pa.Schema, keys: tuple[str, ...]) -> pa.Schema:
+        """Return the columns of changes and snapshots."""
+        ...
+
+    def open(self, schema: pa.Schema, keys: tuple[str, ...], slots: int) -> Resident:
+        """Return the empty state of a lane in a key space of `slots` slots."""
+        ...

@@ -1,0 +1,193 @@
+"""The coordinator: lanes connect to it, never to each other. It starts them, fences off old attempts, passes messages.
+
+Each lane is a Spark job of one task. Spark retries a task a few times; when its patience ends, only that lane's job
+fails and is submitted again. An attempt is known by (incarnation of the job, attempt of the task); once a newer one
+has said hello, an older one gets no word in, and what it wrote is never committed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, Listener
+from typing import Any
+
+from pyspark import InheritableThread, SparkContext
+
+from evenflow.errors import EvenflowError
+from evenflow.lane import LaneConfig
+from evenflow.lane.messages import PROTOCOL, FromLane, Hello, Stop, ToLane, decode_from_lane, encode
+from evenflow.spark.lanes import lane_task
+
+_RESUBMIT_PAUSE_S = 0.2
+_JOIN_S = 5.0
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A lane's new attempt is there."""
+
+    hello: Hello
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The connection to a lane's attempt broke: the attempt is dead to us."""
+
+    lane: int
+    token: str
+
+
+@dataclass(frozen=True)
+class Said:
+    """A lane's newest attempt sent a message."""
+
+    lane: int
+    token: str
+    message: FromLane
+
+
+LaneEvent = Joined | Lost | Said
+
+
+@dataclass
+class _Link:
+    hello: Hello
+    connection: Connection
+    sending: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Coordinator:
+    """Runs lanes and queues what they say; one thread consumes `events`."""
+
+    def __init__(self, context: SparkContext, config_of: Callable[[int], LaneConfig], group: str) -> None:
+        """Listen on the driver's address with a key of its own; no lane is started yet."""
+        self.events: queue.Queue[LaneEvent] = queue.Queue()
+        self._context, self._config_of, self._group = context, config_of, group
+        self._key = secrets.token_bytes(32)
+        self._listener = Listener((_listening_host(context), 0), backlog=128, authkey=self._key)
+        self._links: dict[int, _Link] = {}
+        self._newest: dict[int, tuple[int, int]] = {}
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._jobs: dict[int, Any] = {}
+        self._failures: dict[int, str] = {}
+        threading.Thread(target=self._accept, name="evenflow-accept", daemon=True).start()
+
+    def start(self, lane: int) -> None:
+        """Submit the job of one lane."""
+        thread = InheritableThread(target=self._keep_running, args=(lane,), name=f"evenflow-lane-{lane}", daemon=True)
+        self._jobs[lane] = thread
+        thread.start()
+
+    def send(self, lane: int, message: ToLane) -> str | None:
+        """Send to the lane's present attempt and return its token; None if there is none (any more)."""
+        with self._lock:
+            link = self._links.get(lane)
+        if link is None:
+            return None
+        try:
+            with link.sending:
+                link.connection.send_bytes(encode(message))
+        except (OSError, ValueError):
+            return None
+        return link.hello.token
+
+    def hello_of(self, lane: int) -> Hello | None:
+        """Return who serves a lane now."""
+        with self._lock:
+            link = self._links.get(lane)
+        return link.hello if link else None
+
+    def last_failure(self, lane: int) -> str | None:
+        """Return what Spark said when the lane's job failed last."""
+        return self._failures.get(lane)
+
+    def stop(self) -> None:
+        """Tell all lanes to end, wait a little, then cancel what is left."""
+        self._stopping.set()
+        with self._lock:
+            links = list(self._links.values())
+        for link in links:
+            with contextlib.suppress(OSError, ValueError), link.sending:
+                link.connection.send_bytes(encode(Stop()))
+        for thread in self._jobs.values():
+            thread.join(_JOIN_S)
+        for link in links:
+            with contextlib.suppress(OSError):
+                link.connection.close()
+        if any(thread.is_alive() for thread in self._jobs.values()):
+            self._context.cancelJobGroup(self._group)
+        with contextlib.suppress(OSError):
+            self._listener.close()
+
+    # --- threads -------------------------------------------------------------------------------------------------
+
+    def _keep_running(self, lane: int) -> None:
+        """Run the lane's job, again and again, until the query stops."""
+        incarnation = 0
+        while not self._stopping.is_set():
+            self._context.setJobGroup(self._group, f"evenflow lane {lane}", interruptOnCancel=True)
+            task = lane_task(self._config_of(lane), self._listener.address, self._key, incarnation)
+            try:
+                self._context.parallelize([lane], 1).mapPartitionsWithIndex(task).collect()
+            except Exception as error:  # noqa: BLE001 - a lost task; the next incarnation takes over
+                self._failures[lane] = str(error)
+            incarnation += 1
+            self._stopping.wait(_RESUBMIT_PAUSE_S)
+
+    def _accept(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                connection = self._listener.accept()
+                hello = decode_from_lane(connection.recv_bytes())
+            except (OSError, EOFError, AuthenticationError, EvenflowError):
+                continue  # a stranger, a half-open connection, or the listener was closed
+            if isinstance(hello, Hello) and hello.protocol == PROTOCOL and self._admit(hello, connection):
+                threading.Thread(
+                    target=self._read, args=(hello, connection), name=f"evenflow-read-{hello.lane}", daemon=True
+                ).start()
+            else:
+                connection.close()
+
+    def _admit(self, hello: Hello, connection: Connection) -> bool:
+        """Let the newest attempt in and fence off the one before."""
+        number = (hello.incarnation, hello.attempt)
+        with self._lock:
+            if number <= self._newest.get(hello.lane, (-1, -1)):
+                return False
+            self._newest[hello.lane] = number
+            old = self._links.get(hello.lane)
+            self._links[hello.lane] = _Link(hello, connection)
+        if old is not None:
+            with contextlib.suppress(OSError):
+                old.connection.close()
+            self.events.put(Lost(hello.lane, old.hello.token))
+        self.events.put(Joined(hello))
+        return True
+
+    def _read(self, hello: Hello, connection: Connection) -> None:
+        """Queue what one attempt says until its connection ends."""
+        try:
+            while True:
+                self.events.put(Said(hello.lane, hello.token, decode_from_lane(connection.recv_bytes())))
+        except (OSError, EOFError, EvenflowError):
+            pass
+        with self._lock:
+            link = self._links.get(hello.lane)
+            is_mine = link is not None and link.connection is connection
+            if is_mine:
+                del self._links[hello.lane]
+        if is_mine:
+            self.events.put(Lost(hello.lane, hello.token))
+
+
+def _listening_host(context: SparkContext) -> str:
+    if context.master.startswith("local[") or context.master == "local":
+        return "127.0.0.1"
+    return context.getConf().get("spark.driver.host") or "127.0.0.1"

@@ -1,0 +1,138 @@
+"""A running query: Spark's names and meanings, and what only evenflow has: lanes, slots, moves, state, journal."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+from evenflow.control.journal import Journal, PhaseChanged
+from evenflow.errors import EvenflowError, StoppedError
+from evenflow.migration import Phase
+from evenflow.model import Move
+from evenflow.spark.engine import Engine
+
+
+class Query:
+    """Handle of a started query."""
+
+    def __init__(self, engine: Engine, spark_query: StreamingQuery, name: str | None) -> None:
+        """Watch Spark's query: when it ends, the lanes end."""
+        self._engine, self._spark_query, self.name = engine, spark_query, name
+        self._ended = threading.Event()
+        threading.Thread(target=self._watch, name="evenflow-watch", daemon=True).start()
+
+    @classmethod
+    def started(cls, engine: Engine, writer: DataStreamWriter, name: str | None) -> Query:
+        """Start the lanes, then Spark's query; if that fails, leave nothing running."""
+        try:
+            engine.start()
+            return cls(engine, writer.start(), name)
+        except BaseException:
+            engine.stop()
+            raise
+
+    # --- Spark's names -------------------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """The query's id; it stays the same over restarts from the checkpoint."""
+        return self._engine.checkpoint.identity.query_id
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802 - Spark's name
+        """Whether the query runs."""
+        return not self._ended.is_set()
+
+    @property
+    def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """The figures of the newest epoch."""
+        return self._engine.progress.last
+
+    @property
+    def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802 - Spark's name
+        """The figures of the newest epochs, oldest first."""
+        return self._engine.progress.recent
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What the query is doing."""
+        return dict(self._spark_query.status)
+
+    def exception(self) -> BaseException | None:
+        """What ended the query, None if nothing did."""
+        error = self._engine.error
+        if error is not None and not isinstance(error, StoppedError):
+            return error
+        return self._spark_query.exception() if not isinstance(error, StoppedError) else None
+
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802 - Spark's name
+        """Wait for the end (or `timeout` seconds: then say whether it came); raise what ended the query."""
+        ended = self._ended.wait(timeout)
+        if ended and (error := self.exception()) is not None:
+            raise error
+        return ended if timeout is not None else None
+
+    def processAllAvailable(self) -> None:  # noqa: N802 - Spark's name
+        """Wait until all that is there now is processed and published."""
+        try:
+            self._spark_query.processAllAvailable()
+        except Exception as error:
+            if (own := self.exception()) is not None:
+                raise own from error
+            raise
+
+    def stop(self) -> None:
+        """Stop the query and its lanes. A later start from the same checkpoint goes on where it was."""
+        self._engine._stop.set()  # noqa: SLF001 - waits inside a batch must end before Spark can
+        self._spark_query.stop()
+        self._ended.wait()
+
+    # --- evenflow's own ------------------------------------------------------------------------------------------
+
+    def lanes(self) -> list[dict[str, Any]]:
+        """What each lane did in the newest epoch."""
+        return self._engine.progress.lane_rows()
+
+    def slots(self) -> list[dict[str, Any]]:
+        """What each slot cost in the newest epoch, and where it is."""
+        return self._engine.progress.slot_rows()
+
+    def moves(self) -> list[dict[str, Any]]:
+        """All moves that were announced, with their epoch and reason."""
+        return [
+            {"epoch": entry.epoch, "slot": entry.move.slot, "source": entry.move.source, "target": entry.move.target,
+             "reason": entry.move.reason}
+            for entry in self.journal().of(PhaseChanged)
+            if entry.after is Phase.ANNOUNCED and entry.before is Phase.PLANNED
+        ]
+
+    def journal(self) -> Journal:
+        """Every decision, refusal and move, with its reason."""
+        return self._engine.journal
+
+    def rebalance(self, moves: Iterable[Move | tuple[int, int]]) -> None:
+        """Ask for moves by hand: Moves, or pairs (slot, lane to go to). A bad one refuses them all."""
+        table = self._engine.controller.table
+        asked = [
+            move if isinstance(move, Move) else Move(move[0], int(table.owners[move[0]]), move[1], "asked for by hand")
+            for move in moves
+        ]
+        self._engine.request([move for move in asked if move.source != move.target])
+
+    def state(self) -> DataFrame:
+        """The committed state as a DataFrame, one row per key (or per slot, for operators of your own)."""
+        return self._engine.spark.createDataFrame(self._engine.state_table())
+
+    def _watch(self) -> None:
+        try:
+            self._spark_query.awaitTermination()
+        except Exception as error:  # noqa: BLE001 - kept for exception() and awaitTermination()
+            if self._engine.error is None:
+                self._engine.error = EvenflowError(str(error))
+        finally:
+            self._engine.stop()
+            self._ended.set()

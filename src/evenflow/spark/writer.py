@@ -1,0 +1,233 @@
+"""`writeStream`: Spark's names and meanings, and at the end `start`, which brings the parts of a query together."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter
+
+from evenflow.control import Controller
+from evenflow.errors import InputError
+from evenflow.lane import LaneConfig
+from evenflow.spark.coordinator import Coordinator
+from evenflow.spark.engine import Engine, initial_table
+from evenflow.spark.internals import spark_schema
+from evenflow.spark.progress import Progress
+from evenflow.spark.query import Query
+from evenflow.spark.route import Router
+from evenflow.spark.sink import (
+    FILE_FORMATS,
+    DeltaSink,
+    FileSink,
+    FrameSink,
+    MemorySink,
+    NoSink,
+    Sink,
+    console_sink,
+    refuse_unknown_format,
+)
+from evenflow.state import Checkpoint, Identity
+
+if TYPE_CHECKING:
+    from evenflow.spark.stream import StatefulStream
+
+_MODES = ("update", "complete")
+
+
+class StreamWriter:
+    """Collects how results are written; `start` starts the query."""
+
+    def __init__(self, stream: StatefulStream) -> None:
+        """Write `stream`; mode update, triggers as fast as they come."""
+        self._stream = stream
+        self._format = "noop"
+        self._mode = "update"
+        self._name: str | None = None
+        self._options: dict[str, str] = {}
+        self._trigger: dict[str, Any] = {}
+        self._function: Callable[[DataFrame, int], None] | None = None
+
+    def format(self, source: str) -> StreamWriter:
+        """Set the sink: parquet, json, csv, orc, delta, console, memory or noop."""
+        refuse_unknown_format(source)
+        self._format = source
+        return self
+
+    def outputMode(self, outputMode: str) -> StreamWriter:  # noqa: N802, N803 - Spark's names
+        """`update`: rows that changed in the epoch; `complete`: all rows, every time."""
+        if outputMode not in _MODES:
+            raise InputError(f"writeStream: outputMode is {' or '.join(_MODES)}, got {outputMode!r}")
+        self._mode = outputMode
+        return self
+
+    def option(self, key: str, value: object) -> StreamWriter:
+        """Set an option: `checkpointLocation`, or one of the sink's."""
+        self._options[key] = str(value).lower() if isinstance(value, bool) else str(value)
+        return self
+
+    def options(self, **options: object) -> StreamWriter:
+        """Set several options."""
+        for key, value in options.items():
+            self.option(key, value)
+        return self
+
+    def queryName(self, queryName: str) -> StreamWriter:  # noqa: N802, N803 - Spark's names
+        """Name the query; the memory sink's view has this name."""
+        self._name = queryName
+        return self
+
+    def trigger(self, *, processingTime: str | None = None, availableNow: bool | None = None) -> StreamWriter:  # noqa: N803
+        """Set when epochs begin: `processingTime="1 second"`, or `availableNow=True` for all there is and then end."""
+        if (processingTime is None) == (availableNow is None):
+            raise InputError("writeStream: trigger takes either processingTime='...' or availableNow=True")
+        self._trigger = {"availableNow": True} if availableNow else {"processingTime": processingTime}
+        return self
+
+    def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> StreamWriter:  # noqa: N802 - Spark's name
+        """Call `func(rows, epoch)` for every epoch, in order; after a crash perhaps again with the same epoch."""
+        self._function = func
+        return self
+
+    def toTable(self, tableName: str) -> Query:  # noqa: N802, N803 - Spark's names
+        """Write to a table of the catalog, created if need be."""
+        spark = self._stream.stream.sparkSession
+        kind = self._format if self._format in FILE_FORMATS else "parquet"
+        if not spark.catalog.tableExists(tableName):
+            empty = spark.createDataFrame([], self._output_schema())
+            empty.write.format(kind).options(**self._sink_options()).saveAsTable(tableName)
+        details = spark.sql(f"DESCRIBE TABLE EXTENDED {tableName}").collect()
+        place = next(row.data_type for row in details if row.col_name == "Location").removeprefix("file:")
+        write = FileSink(kind, place, self._sink_options())
+
+        def publish(frame: DataFrame, epoch: int) -> None:
+            write(frame, epoch)
+            spark.catalog.refreshTable(tableName)
+
+        return self.foreachBatch(publish).start()
+
+    def start(self, path: str | None = None) -> Query:
+        """Start the query and return it at once. What cannot work is refused here, and nothing is touched."""
+        stream, options = self._stream, self._stream.options
+        spark = stream.stream.sparkSession
+        if path is not None:
+            self.option("path", path)
+        lanes = _lanes(spark, options.lanes)
+        location = self._location()
+        identity = Identity(
+            query_id=str(uuid.uuid4()),
+            keys=stream.keys,
+            key_types=tuple(str(stream.schema.field(key).type) for key in stream.keys),
+            slots=options.slots,
+            operator=stream.operator.fingerprint(),
+            input_schema=stream.schema.to_string(show_field_metadata=False, show_schema_metadata=False),
+            output_mode=self._mode,
+            created_at_s=time.time(),
+        )
+        sink_of = self._sink(spark)
+        checkpoint = Checkpoint.open(location, identity)
+        table = initial_table(checkpoint, options.slots, lanes)
+        base = LaneConfig(
+            0,
+            checkpoint.folder.location,
+            stream.operator,
+            stream.schema,
+            stream.keys,
+            options.slots,
+            self._mode == "complete",
+            float(self._options["evenflow.rowsPerSecond"]) if "evenflow.rowsPerSecond" in self._options else None,
+        )
+        query_id = checkpoint.identity.query_id
+        engine = Engine(
+            spark=spark,
+            checkpoint=checkpoint,
+            controller=Controller(table, options.policy, options.strategy, options.controller),
+            coordinator=Coordinator(spark.sparkContext, lambda lane: replace(base, lane=lane), f"evenflow-{query_id}"),
+            router=Router(
+                stream.keys,
+                stream.columns,
+                options.slots,
+                checkpoint.folder.location,
+                stream.operator.needs_hash(stream.schema, stream.keys),
+                options.exchange or ("direct" if spark.sparkContext.master.startswith("local[") else "shuffle"),
+                max(1, _task_slots(spark) - lanes),
+                self._options.get("evenflow.arrivalColumn"),
+            ),
+            sink=sink_of(checkpoint.folder.location, query_id),
+            progress=Progress(query_id, self._name),
+            config=base,
+        )
+        return Query.started(engine, self._spark_writer(engine, location), self._name)
+
+    # --- parts ---------------------------------------------------------------------------------------------------
+
+    def _spark_writer(self, engine: Engine, location: str) -> DataStreamWriter:
+        """Return Spark's writer for the routed stream; its own checkpoint lies beside ours."""
+        prepared = engine.router.prepared(self._stream.stream)
+        writer = prepared.writeStream.foreachBatch(engine.on_batch).option("checkpointLocation", f"{location}/spark")
+        if self._name:
+            writer = writer.queryName(self._name)
+        return writer.trigger(**self._trigger) if self._trigger else writer
+
+    def _location(self) -> str:
+        if "checkpointLocation" in self._options:
+            return self._options["checkpointLocation"].rstrip("/")
+        if self._format in ("memory", "console", "noop"):
+            return tempfile.mkdtemp(prefix="evenflow-")
+        raise InputError("writeStream: set option('checkpointLocation', ...): without it nothing could be recovered")
+
+    def _sink_options(self) -> dict[str, str]:
+        own = ("checkpointLocation", "path")
+        return {
+            key: value for key, value in self._options.items() if key not in own and not key.startswith("evenflow.")
+        }
+
+    def _output_schema(self) -> Any:
+        return spark_schema(self._stream.operator.output_schema(self._stream.schema, self._stream.keys))
+
+    def _sink(self, spark: SparkSession) -> Callable[[str, str], Sink]:
+        """Return what makes the sink, once the checkpoint's location and the query's id are known."""
+        schema, options, path = self._output_schema(), self._sink_options(), self._options.get("path")
+        if self._function is not None:
+            function = self._function
+            return lambda location, _: FrameSink(spark, location, schema, function)
+        if self._format == "noop":
+            return lambda _location, _id: NoSink()
+        if self._format == "console":
+            return lambda location, _: FrameSink(spark, location, schema, console_sink(options))
+        if self._format == "memory":
+            if not self._name:
+                raise InputError("writeStream: the memory sink needs queryName('...'), the name of its view")
+            memory = MemorySink(self._name, self._mode == "complete")
+            return lambda location, _: FrameSink(spark, location, schema, memory)
+        if path is None:
+            raise InputError(f"writeStream: format {self._format!r} needs a path: start('out')")
+        if self._format == "delta":
+            return lambda location, query: FrameSink(spark, location, schema, DeltaSink(path, query, options))
+        return lambda location, _: FrameSink(spark, location, schema, FileSink(self._format, path, options))
+
+
+def _task_slots(spark: SparkSession) -> int:
+    return spark.sparkContext.defaultParallelism
+
+
+def _lanes(spark: SparkSession, wanted: int | None) -> int:
+    """Return the number of lanes; refuse if lanes and one route task do not fit into the session."""
+    if spark.conf.get("spark.speculation", "false") == "true":
+        raise InputError("a speculative copy of a lane would fence off the healthy one: set spark.speculation=false")
+    slots = _task_slots(spark)
+    if wanted is None:
+        return max(1, slots - 1)
+    if wanted + 1 > slots:
+        master = spark.sparkContext.master
+        hint = f"use master local[{wanted + 1}]" if master.startswith("local") else "give the session more cores"
+        raise InputError(
+            f"{wanted} lanes and routing need {wanted + 1} task slots, the session ({master}) has {slots}: "
+            f"{wanted + 1 - slots} are missing; {hint}, or balance(lanes={max(1, slots - 1)})"
+        )
+    return wanted

@@ -1,0 +1,45 @@
+"""Where blocks, slots and progress live: everything below `<checkpoint>/evenflow/`, on any filesystem.
+
+`storage` knows bytes, `files` checks them, `records` are what is written down, `ledger` is what the records come to,
+`checkpoint` writes them in the order that makes every crash harmless. Lanes need `Folder`, `naming` and `slotfiles`
+only; the manifest decides what counts.
+"""
+
+from evenflow.state.checkpoint import Checkpoint, Recovery
+from evenflow.state.files import FileRef, Folder
+from evenflow.state.ledger import SlotSources
+from evenflow.state.naming import block_name, changes_name, handoff_name, output_name, snapshot_name
+from evenflow.state.records import (
+    Block,
+    CommitEntry,
+    EpochRecord,
+    Identity,
+    LaneCommit,
+    Published,
+    Segment,
+    SlotRef,
+)
+from evenflow.state.slotfiles import read_slots, write_slots
+
+__all__ = [
+    "Block",
+    "Checkpoint",
+    "CommitEntry",
+    "EpochRecord",
+    "FileRef",
+    "Folder",
+    "Identity",
+    "LaneCommit",
+    "Published",
+    "Recovery",
+    "Segment",
+    "SlotRef",
+    "SlotSources",
+    "block_name",
+    "changes_name",
+    "handoff_name",
+    "output_name",
+    "read_slots",
+    "snapshot_name",
+    "write_slots",
+]

@@ -1,0 +1,340 @@
+"""What the records come to: who has committed what, which files each slot needs, and which nobody needs any more.
+
+Pure bookkeeping, no I/O. A `Ledger` is changed on a copy: the change is checked there, written down by `Checkpoint`,
+and only then does the copy take the place of the old one. So what is in memory never runs ahead of what is on disk.
+
+The life of a file: a record names it (it is *held*, once per slot that needs it), later records free it again, and
+when nobody holds it, it is *garbage*.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from evenflow.errors import ProtocolError
+from evenflow.model import Epoch, LaneId, SlotId
+from evenflow.model.slots import BoolArray, IntArray
+from evenflow.state.files import FileRef
+from evenflow.state.naming import BLOCKS, CHANGES, HANDOFFS, OUTPUTS, SNAPSHOTS, epoch_of
+from evenflow.state.records import Base, ChangeFile, CommitEntry, EpochRecord, LaneCommit, SlotRef
+
+NEVER: Epoch = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSources:
+    """All it takes to rebuild a slot at its committed version: a snapshot, then the changes after it, in order."""
+
+    snapshot: SlotRef | None
+    changes: tuple[SlotRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """An epoch that some lane has not finished."""
+
+    record: EpochRecord
+    owners: IntArray
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The sum of all records. `pending` are the epochs after the frontier, ascending; `outputs` those not published."""
+
+    slot_versions: IntArray
+    sequence: int = 0
+    accepted: Epoch = NEVER
+    published: Epoch = NEVER
+    frontier: Epoch = NEVER
+    newest: EpochRecord | None = None
+    pending: dict[Epoch, _Pending] = field(default_factory=dict)
+    lane_epochs: dict[LaneId, Epoch] = field(default_factory=dict)
+    snapshots: dict[SlotId, SlotRef] = field(default_factory=dict)
+    changes: dict[SlotId, tuple[SlotRef, ...]] = field(default_factory=dict)
+    outputs: dict[Epoch, tuple[tuple[LaneId, FileRef], ...]] = field(default_factory=dict)
+    holders: Counter[str] = field(default_factory=Counter)
+    garbage: list[str] = field(default_factory=list)
+
+    @classmethod
+    def empty(cls, slots: int) -> Ledger:
+        """Return the ledger of a query that has not begun."""
+        return cls(np.full(slots, NEVER))
+
+    @classmethod
+    def from_base(cls, base: Base) -> Ledger:
+        """Return the ledger that a base was made of, without its epoch records."""
+        ledger = cls(
+            np.array(base.slot_versions),
+            sequence=base.sequence,
+            accepted=base.accepted,
+            frontier=base.frontier,
+            lane_epochs=dict(base.lane_epochs),
+            outputs=dict(base.outputs),
+        )
+        parts = [(part, change.file) for change in base.changes for part in change.parts]
+        for (slot, version, start, rows), file in sorted(parts, key=lambda found: found[0][1]):
+            ledger._add_change(slot, SlotRef(file, version, start, rows))
+        for slot, ref in base.snapshots:
+            ledger._set_snapshot(slot, ref)
+        for _, outputs in base.outputs:
+            for _, file in outputs:
+                ledger._hold(file)
+        return ledger
+
+    def to_base(self) -> Base:
+        """Return everything but the pending epochs, which keep their own records."""
+        files: dict[str, FileRef] = {}
+        parts: dict[str, list[tuple[SlotId, Epoch, int, int]]] = {}
+        for slot, refs in self.changes.items():
+            for ref in refs:
+                files[ref.file.name] = ref.file
+                parts.setdefault(ref.file.name, []).append((slot, ref.version, ref.start, ref.rows))
+        return Base(
+            sequence=self.sequence,
+            frontier=self.frontier,
+            accepted=self.accepted,
+            lane_epochs=self.lane_epochs,
+            slot_versions=tuple(self.slot_versions.tolist()),
+            snapshots=tuple(self.snapshots.items()),
+            changes=tuple(ChangeFile(files[name], tuple(parts[name])) for name in files),
+            outputs=tuple(self.outputs.items()),
+        )
+
+    def copy(self) -> Ledger:
+        """Return a ledger that can be changed without changing this one; its values are immutable."""
+        return replace(
+            self,
+            slot_versions=self.slot_versions.copy(),
+            pending=dict(self.pending),
+            lane_epochs=dict(self.lane_epochs),
+            snapshots=dict(self.snapshots),
+            changes=dict(self.changes),
+            outputs=dict(self.outputs),
+            holders=self.holders.copy(),
+            garbage=list(self.garbage),
+        )
+
+    def sources(self, slot: SlotId) -> SlotSources:
+        """Return what it takes to rebuild a slot at its committed version."""
+        return SlotSources(self.snapshots.get(slot), self.changes.get(slot, ()))
+
+    def accept(self, record: EpochRecord) -> None:
+        """Take in an accepted epoch."""
+        self._check_record(record)
+        for block in record.blocks:
+            _check_name(block.file, record.epoch, BLOCKS)
+            self._hold(block.file)
+        self.pending[record.epoch] = _Pending(record, np.array(record.owners))
+        self.outputs.setdefault(record.epoch, ())
+        self.newest, self.accepted = record, record.epoch
+
+    def commit(self, entry: CommitEntry) -> None:
+        """Take in what lanes have done, older epochs first, whatever the order they came in."""
+        for done in sorted(entry.lanes, key=lambda done: (done.epoch, done.lane)):
+            self._check_commit(done)
+            self._commit_lane(done)
+        self.sequence = entry.sequence
+        self._advance_frontier()
+
+    def publish(self, epoch: Epoch) -> None:
+        """Take in that the sink has everything up to an epoch."""
+        if epoch > self.frontier:
+            raise ProtocolError(
+                f"epoch {epoch} cannot be published: all lanes have committed up to {self.frontier} only"
+            )
+        if epoch < self.published:
+            raise ProtocolError(f"epoch {epoch} cannot be published: epoch {self.published} already is")
+        self.published = epoch
+        for old in [old for old in self.outputs if old <= epoch]:
+            for _, file in self.outputs.pop(old):
+                self._free(file)
+
+    def unpublished(self) -> list[tuple[Epoch, tuple[FileRef, ...]]]:
+        """Return the epochs that all lanes have finished and the sink has not, with their outputs by lane."""
+        return [
+            (epoch, tuple(file for _, file in sorted(outputs, key=lambda output: output[0])))
+            for epoch, outputs in sorted(self.outputs.items())
+            if epoch <= self.frontier
+        ]
+
+    def due_snapshots(self, budget_slots: int) -> list[SlotId]:
+        """Return the slots to snapshot next: half of them those with the oldest change, half those with most rows.
+
+        The oldest bound how long a changes file lives, the largest how much there is to read after a crash.
+        """
+        changed = {slot: refs for slot, refs in self.changes.items() if refs}
+        oldest = sorted(changed, key=lambda slot: (changed[slot][0].version, slot))
+        largest = sorted(changed, key=lambda slot: (-sum(ref.rows for ref in changed[slot]), slot))
+        due = dict.fromkeys(oldest[: (budget_slots + 1) // 2])
+        due.update(dict.fromkeys(slot for slot in largest if slot not in due))
+        return list(due)[: max(0, budget_slots)]
+
+    def _check_record(self, record: EpochRecord) -> None:
+        if record.epoch <= self.accepted:
+            raise ProtocolError(f"epoch {record.epoch} cannot be accepted: epoch {self.accepted} already is")
+        if len(record.owners) != self.slot_versions.size:
+            raise ProtocolError(
+                f"epoch {record.epoch}: the record names owners of {len(record.owners)} slots, "
+                f"the query has {self.slot_versions.size}"
+            )
+        strangers = set(record.owners) - set(record.lanes)
+        if strangers:
+            raise ProtocolError(
+                f"epoch {record.epoch}: slots are owned by lanes {sorted(strangers)}, which do not exist"
+            )
+
+    def _check_commit(self, done: LaneCommit) -> None:
+        """Refuse a commit of an epoch that is not open to the lane."""
+        who = f"lane {done.lane} (attempt {done.attempt}) cannot commit epoch {done.epoch}"
+        if done.epoch <= self.lane_epochs.get(done.lane, NEVER):
+            raise ProtocolError(f"{who}: it has committed epoch {self.lane_epochs[done.lane]}")
+        if done.epoch not in self.pending:
+            state = "finished by all lanes" if done.epoch <= self.frontier else "not accepted"
+            raise ProtocolError(f"{who}: the epoch is {state}")
+        if done.lane not in self.pending[done.epoch].record.lanes:
+            raise ProtocolError(f"{who}: it is not a lane of that epoch")
+        if done.change_slots and done.changes is None:
+            raise ProtocolError(f"{who}: it names changed slots and no changes file")
+
+    def _commit_lane(self, done: LaneCommit) -> None:
+        before = self.slot_versions
+        mine, after = self._versions_after(done)
+        self.slot_versions = after
+        self.lane_epochs[done.lane] = done.epoch
+        explicit = dict(done.versions)
+        if done.changes is not None:
+            _check_name(done.changes, done.epoch, CHANGES)
+            for slot, start, rows in done.change_slots:
+                self._check_slot(done, slot, mine, explicit)
+                ref = SlotRef(done.changes, explicit.get(slot, done.epoch), start, rows)
+                self._commit_change(done, slot, ref, int(before[slot]))
+            self._discard_unless_held(done.changes)
+        for slot, ref in done.snapshots:
+            _check_name(ref.file, done.epoch, SNAPSHOTS, HANDOFFS)
+            self._check_slot(done, slot, mine, explicit)
+            if ref.version > after[slot]:
+                raise ProtocolError(
+                    f"lane {done.lane}: snapshot of slot {slot} at {ref.version}, ahead of {after[slot]}"
+                )
+            self._set_snapshot(slot, ref)
+        for _, ref in done.snapshots:
+            self._discard_unless_held(ref.file)
+        if done.output is not None:
+            _check_name(done.output, done.epoch, OUTPUTS)
+            self._hold(done.output)
+            self.outputs[done.epoch] += ((done.lane, done.output),)
+
+    def _versions_after(self, done: LaneCommit) -> tuple[BoolArray, IntArray]:
+        """Return which slots the commit brings to its epoch, as a mask, and all slots' versions after it."""
+        mine = self.pending[done.epoch].owners == done.lane
+        after = self.slot_versions.copy()
+        for slot, version in done.versions:
+            if not 0 <= slot < after.size or version > done.epoch:
+                raise ProtocolError(f"lane {done.lane}: slot {slot} cannot be at {version} in epoch {done.epoch}")
+            mine[slot] = False
+            after[slot] = max(after[slot], version)
+        self._check_no_gap(done, mine)
+        after[mine] = np.maximum(after[mine], done.epoch)
+        return mine, after
+
+    def _check_no_gap(self, done: LaneCommit, mine: BoolArray) -> None:
+        """Refuse to pass over an epoch of a slot that another lane has folded and not committed.
+
+        Its changes would be missing for ever, unless this commit brings a snapshot taken after it.
+        """
+        have = self.slot_versions.copy()
+        for slot, ref in done.snapshots:
+            have[slot] = max(have[slot], ref.version)
+        for epoch, between in self.pending.items():
+            if epoch >= done.epoch:
+                break
+            lost = np.flatnonzero(mine & (have < epoch) & (between.owners != done.lane))
+            if lost.size:
+                raise ProtocolError(
+                    f"lane {done.lane} cannot commit epoch {done.epoch}: lane {between.owners[lost[0]]} has not "
+                    f"committed epoch {epoch} of slot {lost[0]}, which moved since"
+                )
+
+    def _check_slot(self, done: LaneCommit, slot: SlotId, mine: BoolArray, explicit: Mapping[SlotId, Epoch]) -> None:
+        if slot not in explicit and not (0 <= slot < mine.size and mine[slot]):
+            raise ProtocolError(f"lane {done.lane}: slot {slot} is not its own in epoch {done.epoch}")
+
+    def _commit_change(self, done: LaneCommit, slot: SlotId, ref: SlotRef, before: Epoch) -> None:
+        """Add a change that takes the slot further; one that a snapshot has overtaken is not needed."""
+        snapshot = self.snapshots.get(slot)
+        if ref.rows == 0 or (snapshot is not None and ref.version <= snapshot.version):
+            return
+        if ref.version <= before:
+            raise ProtocolError(
+                f"lane {done.lane}: slot {slot} is at {before}; a change to {ref.version} comes too late"
+            )
+        self._add_change(slot, ref)
+
+    def _add_change(self, slot: SlotId, ref: SlotRef) -> None:
+        self._hold(ref.file)
+        self.changes[slot] = (*self.changes.get(slot, ()), ref)
+
+    def _set_snapshot(self, slot: SlotId, ref: SlotRef) -> None:
+        """Let a newer snapshot replace the one before and all changes up to it."""
+        old = self.snapshots.get(slot)
+        if old is not None and ref.version <= old.version:
+            return
+        self._hold(ref.file)
+        self.snapshots[slot] = ref
+        changes = self.changes.pop(slot, ())
+        kept = tuple(change for change in changes if change.version > ref.version)
+        if kept:
+            self.changes[slot] = kept
+        for change in changes[: len(changes) - len(kept)]:
+            self._free(change.file)
+        if old is not None:
+            self._free(old.file)
+
+    def _advance_frontier(self) -> None:
+        lowest = int(self.slot_versions.min())
+        for epoch, pending in list(self.pending.items()):
+            if epoch > lowest or any(self.lane_epochs.get(lane, NEVER) < epoch for lane in pending.record.lanes):
+                return
+            self.frontier = epoch
+            del self.pending[epoch]
+            for block in pending.record.blocks:
+                self._free(block.file)
+
+    def _hold(self, file: FileRef) -> None:
+        self.holders[file.name] += 1
+
+    def _free(self, file: FileRef) -> None:
+        self.holders[file.name] -= 1
+        self._discard_unless_held(file)
+
+    def _discard_unless_held(self, file: FileRef) -> None:
+        if self.holders[file.name] <= 0:
+            del self.holders[file.name]
+            self.garbage.append(file.name)
+
+
+def replayed(base: Base, records: Sequence[EpochRecord], entries: Iterable[CommitEntry]) -> Ledger:
+    """Return the ledger of a base and of all that was written after it.
+
+    Epochs first: a commit says the same whether later epochs were accepted before it or after.
+    """
+    ledger = Ledger.from_base(base)
+    ledger.accepted = base.frontier
+    for record in records:
+        if record.epoch > base.frontier:
+            ledger.accept(record)
+    if records:
+        ledger.newest, ledger.accepted = records[-1], records[-1].epoch
+    for entry in entries:
+        ledger.commit(entry)
+    return ledger
+
+
+def _check_name(file: FileRef, epoch: Epoch, *folders: str) -> None:
+    """Refuse a file that does not bear the epoch of the record: sweeping goes by that."""
+    if epoch_of(file.name) != epoch or file.name.partition("/")[0] not in folders:
+        raise ProtocolError(f"{file.name} is no name for a file of {' or '.join(folders)} of epoch {epoch}")

@@ -1,0 +1,82 @@
+"""How files are called. A file bears the epoch of the record that may name it, so its age shows without opening it.
+
+::
+
+    identity.json                               whose checkpoint it is; written last when one is created
+    base/<sequence>.json                        commit entries up to a sequence number, folded
+    commits/<sequence>.json                     commit entries after it
+    epochs/<epoch>.json                         accepted epochs
+    published/<epoch>.json                      the sink has everything up to this epoch
+    blocks/<epoch>-<task>-<attempt>.arrow       input rows
+    changes/<epoch>-<lane>-<attempt>.arrow      changed state rows
+    snapshots/<epoch>-<lane>-<attempt>.arrow    whole slots, reported with the lane's commit of the epoch
+    handoffs/<epoch>-<slot>-<attempt>.arrow     one slot at the version of the epoch, on its way to another lane
+    outputs/<epoch>-<lane>-<attempt>.arrow      output rows
+
+Only names that a record holds are ever read; an attempt that nobody counts any more may write what it likes.
+"""
+
+from __future__ import annotations
+
+import re
+
+from evenflow.errors import InputError
+from evenflow.model import Epoch, LaneId, SlotId
+
+IDENTITY = "identity.json"
+BASE, COMMITS, EPOCHS, PUBLISHED = "base", "commits", "epochs", "published"
+BLOCKS, CHANGES, SNAPSHOTS, HANDOFFS, OUTPUTS = "blocks", "changes", "snapshots", "handoffs", "outputs"
+DATA = (BLOCKS, CHANGES, SNAPSHOTS, HANDOFFS, OUTPUTS)
+RECORDS = (BASE, COMMITS, EPOCHS, PUBLISHED)
+
+_ATTEMPT = re.compile(r"[A-Za-z0-9_.-]+")
+_DATA_NAME = re.compile(r"[a-z]+/(\d{12})-.*")
+_RECORD_NAME = re.compile(r"[a-z]+/(-?\d{11,12})\.json")
+
+
+def block_name(epoch: Epoch, attempt: str, task: int) -> str:
+    """Return the name of the block file that one attempt of a route task writes."""
+    return _data_name(BLOCKS, epoch, task, attempt)
+
+
+def changes_name(epoch: Epoch, lane: LaneId, attempt: str) -> str:
+    """Return the name of the changes file of a lane's commit."""
+    return _data_name(CHANGES, epoch, lane, attempt)
+
+
+def snapshot_name(epoch: Epoch, lane: LaneId, attempt: str) -> str:
+    """Return the name of the file of snapshots that a lane reports with its commit of `epoch`."""
+    return _data_name(SNAPSHOTS, epoch, lane, attempt)
+
+
+def handoff_name(epoch: Epoch, slot: SlotId, attempt: str) -> str:
+    """Return the name of a handoff: a slot at version `epoch`, the last that its source has folded."""
+    return _data_name(HANDOFFS, epoch, slot, attempt)
+
+
+def output_name(epoch: Epoch, lane: LaneId, attempt: str) -> str:
+    """Return the name of the output file of a lane's commit."""
+    return _data_name(OUTPUTS, epoch, lane, attempt)
+
+
+def record_name(folder: str, number: int) -> str:
+    """Return the name of a numbered record."""
+    return f"{folder}/{number:012d}.json"
+
+
+def record_number(name: str) -> int | None:
+    """Return the number of a record; None for anything else that lies in its folder."""
+    match = _RECORD_NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def epoch_of(name: str) -> Epoch | None:
+    """Return the epoch that a data file bears; None if the name is not one of ours."""
+    match = _DATA_NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def _data_name(folder: str, epoch: Epoch, number: int, attempt: str) -> str:
+    if not _ATTEMPT.fullmatch(attempt):
+        raise InputError(f"an attempt is called by letters, digits, dots, dashes or underscores, got {attempt!r}")
+    return f"{folder}/{epoch:012d}-{number:05d}-{attempt}.arrow"

@@ -1,0 +1,128 @@
+"""What the checkpoint writes down: frozen values, wrapped in a versioned envelope by `Folder.write_json`."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from evenflow.model import Epoch, LaneId, RoutingTable, SlotId
+from evenflow.state.files import FileRef
+
+
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of all records; an unknown field is an error, since the envelope's format says which there are."""
+
+
+class Identity(Record, frozen=True):
+    """Whose checkpoint it is. The query's id and its time of birth are those of the first start."""
+
+    query_id: str
+    keys: tuple[str, ...]
+    key_types: tuple[str, ...]
+    slots: int
+    operator: str
+    input_schema: str
+    output_mode: str
+    created_at_s: float
+
+
+class Segment(Record, frozen=True):
+    """One record batch of a block file: rows of one lane, sorted by slot, `counts[i]` of them in `slots[i]`."""
+
+    lane: LaneId
+    batch: int
+    rows: int
+    slots: tuple[SlotId, ...]
+    counts: tuple[int, ...]
+
+
+class Block(Record, frozen=True):
+    """One block file and what is in it."""
+
+    file: FileRef
+    segments: tuple[Segment, ...]
+
+
+class EpochRecord(Record, frozen=True):
+    """An accepted epoch: all that a lane needs to fold it again after a crash. `owners[slot]` is the slot's lane."""
+
+    epoch: Epoch
+    table_version: int
+    lanes: tuple[LaneId, ...]
+    owners: tuple[LaneId, ...]
+    moves: tuple[tuple[SlotId, LaneId, LaneId], ...]
+    blocks: tuple[Block, ...]
+    watermark: int | None
+    rows: int
+    accepted_at_s: float
+
+    def table(self) -> RoutingTable:
+        """Return the routing table in force for this epoch."""
+        return RoutingTable(np.array(self.owners), self.lanes, self.table_version)
+
+
+class SlotRef(Record, frozen=True):
+    """The rows of one slot in a file: its whole state at `version`, or the rows that changed up to it."""
+
+    file: FileRef
+    version: Epoch
+    start: int
+    rows: int
+
+
+class LaneCommit(Record, frozen=True):
+    """What one attempt of a lane has done up to `epoch`.
+
+    `change_slots` are (slot, start, rows) in `changes`: the new content of all rows that changed since the slot's
+    committed version. All slots that the epoch's record gives to the lane are at `epoch` now; `versions` names those
+    that are not (a slot still in transit) and those the lane advanced although it does not own them any more.
+    """
+
+    lane: LaneId
+    attempt: str
+    epoch: Epoch
+    changes: FileRef | None = None
+    change_slots: tuple[tuple[SlotId, int, int], ...] = ()
+    output: FileRef | None = None
+    snapshots: tuple[tuple[SlotId, SlotRef], ...] = ()
+    versions: tuple[tuple[SlotId, Epoch], ...] = ()
+
+
+class CommitEntry(Record, frozen=True):
+    """What has arrived from the lanes since the entry before; all of it counts, or nothing."""
+
+    sequence: int
+    lanes: tuple[LaneCommit, ...]
+
+
+class Published(Record, frozen=True):
+    """The sink has all output up to this epoch."""
+
+    epoch: Epoch
+
+
+class Accepted(Record, frozen=True):
+    """An epoch's record as it is stored, chained to the one before so that a missing one is noticed."""
+
+    previous: Epoch
+    record: EpochRecord
+
+
+class ChangeFile(Record, frozen=True):
+    """A changes file of which some slots, listed as (slot, version, start, rows), are still needed."""
+
+    file: FileRef
+    parts: tuple[tuple[SlotId, Epoch, int, int], ...]
+
+
+class Base(Record, frozen=True):
+    """All commit entries up to `sequence`, folded into what they come to."""
+
+    sequence: int
+    frontier: Epoch
+    accepted: Epoch
+    lane_epochs: dict[LaneId, Epoch]
+    slot_versions: tuple[Epoch, ...]
+    snapshots: tuple[tuple[SlotId, SlotRef], ...]
+    changes: tuple[ChangeFile, ...]
+    outputs: tuple[tuple[Epoch, tuple[tuple[LaneId, FileRef], ...]], ...]

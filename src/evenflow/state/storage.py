@@ -1,0 +1,229 @@
+"""Where files lie: a local folder, or one on any filesystem that pyarrow reaches. Knows bytes, not what they mean.
+
+A file appears whole or not at all, and is never overwritten in place:
+
+=============================  ===================================================================================
+local                          written beside its place, flushed to disk, renamed; the folder is flushed as well
+HDFS and other filesystems     written beside its place, renamed
+object stores                  one upload, which shows only when it is complete
+=============================  ===================================================================================
+
+Errors of the system below come out as they are; `Folder` says what they mean.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol, TypeAlias
+
+import pyarrow as pa
+from pyarrow import fs
+
+from evenflow.errors import UnreachableError
+
+TEMPORARY = ".tmp"
+Write: TypeAlias = Callable[[Any], object]
+
+_WRITE_BUFFER = 1 << 16
+_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:")
+# What Spark users write for the stores that Arrow calls otherwise.
+_SPARK_SCHEMES = {"s3a": "s3", "s3n": "s3"}
+_WHOLE_UPLOADS = {"s3", "gcs", "abfs"}
+
+
+class Storage(Protocol):
+    """A tree of files below one root; names are relative to it and use slashes."""
+
+    @property
+    def location(self) -> str:
+        """What `storage_at` takes to find this storage from another process."""
+
+    def address(self, name: str) -> str:
+        """Return the full address of a name, for people: without credentials."""
+
+    def create(self, name: str) -> AbstractContextManager[Write]:
+        """Open a new file; it appears when the block ends, or never if the block fails."""
+
+    def open(self, name: str) -> pa.NativeFile:
+        """Open a file for reading at any place."""
+
+    def names(self, folder: str) -> list[str]:
+        """Return what is in a folder, in any order, its folders with a slash at the end; a missing one is empty."""
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is a file of this name."""
+
+    def delete(self, name: str) -> None:
+        """Remove a file; one that is not there is fine."""
+
+
+def storage_at(location: str, *, durable: bool = True) -> Storage:
+    """Return the storage at a path or URI (`file:`, `hdfs://`, `s3://`, `gs://`, ...); nothing is created yet."""
+    if _SCHEME.match(location) is None:
+        return LocalStorage(str(Path(location).absolute()), durable)
+    scheme, rest = location.split(":", 1)
+    uri = _as_uri(_SPARK_SCHEMES.get(scheme, scheme), rest)
+    try:
+        filesystem, root = fs.FileSystem.from_uri(uri)
+    except (OSError, ValueError, ImportError, NotImplementedError) as error:
+        shown = _without_secrets(uri)
+        raise UnreachableError(
+            f"checkpoint location {shown} cannot be reached: {str(error).replace(uri, shown)}. Expected a local path "
+            f"or a URI that pyarrow.fs knows: file:///path, hdfs://host:port/path, s3://bucket/path, gs://bucket/path"
+        ) from error
+    if isinstance(filesystem, fs.LocalFileSystem):
+        return LocalStorage(root.rstrip("/"), durable)
+    return RemoteStorage(filesystem, root.rstrip("/"), location, filesystem.type_name in _WHOLE_UPLOADS)
+
+
+def _as_uri(scheme: str, rest: str) -> str:
+    """Return a URI that Arrow reads; Hadoop also writes a path with one slash, as in file:/tmp."""
+    return f"{scheme}://{rest}" if rest.startswith("/") and not rest.startswith("//") else f"{scheme}:{rest}"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStorage:
+    """A folder of this machine, or one that all machines mount; read through memory maps."""
+
+    root: str
+    durable: bool = True
+
+    @property
+    def location(self) -> str:
+        return self.root
+
+    def address(self, name: str) -> str:
+        return f"{self.root}/{name}" if name else self.root
+
+    @contextmanager
+    def create(self, name: str) -> Iterator[Write]:
+        path = Path(self.address(name))
+        temporary = Path(_temporary(str(path)))
+        try:
+            with os.fdopen(_open_new(temporary), "wb", buffering=_WRITE_BUFFER) as file:
+                yield file.write
+                file.flush()
+                if self.durable:
+                    os.fsync(file.fileno())
+            temporary.replace(path)
+        except Exception:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+        if self.durable:
+            _flush_folder(path.parent)
+
+    def open(self, name: str) -> pa.NativeFile:
+        path = Path(self.address(name))
+        # A memory map cannot be empty.
+        return pa.memory_map(str(path)) if path.stat().st_size else pa.BufferReader(b"")
+
+    def names(self, folder: str) -> list[str]:
+        prefix = f"{folder}/" if folder else ""
+        try:
+            with os.scandir(self.address(folder)) as entries:
+                return [f"{prefix}{entry.name}{'/' if entry.is_dir() else ''}" for entry in entries]
+        except FileNotFoundError:
+            return []
+
+    def exists(self, name: str) -> bool:
+        return Path(self.address(name)).exists()
+
+    def delete(self, name: str) -> None:
+        Path(self.address(name)).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteStorage:
+    """A folder on a filesystem of pyarrow's; `location` is how its user calls it.
+
+    `whole_uploads`: a file that is written shows only when it is complete, so that it need not be renamed.
+    """
+
+    filesystem: fs.FileSystem
+    root: str
+    location: str
+    whole_uploads: bool = False
+
+    def address(self, name: str) -> str:
+        shown = _without_secrets(self.location)
+        return f"{shown}/{name}" if name else shown
+
+    @contextmanager
+    def create(self, name: str) -> Iterator[Write]:
+        path = f"{self.root}/{name}"
+        if self.whole_uploads:
+            with self.filesystem.open_output_stream(path) as stream:
+                yield stream.write
+            return
+        temporary = _temporary(path)
+        self.filesystem.create_dir(str(PurePosixPath(path).parent), recursive=True)
+        try:
+            with self.filesystem.open_output_stream(temporary) as stream:
+                yield stream.write
+            self.filesystem.move(temporary, path)
+        except Exception:
+            with suppress(OSError):
+                self.filesystem.delete_file(temporary)
+            raise
+
+    def open(self, name: str) -> pa.NativeFile:
+        return self.filesystem.open_input_file(f"{self.root}/{name}")
+
+    def names(self, folder: str) -> list[str]:
+        top = f"{self.root}/{folder}" if folder else self.root
+        found = self.filesystem.get_file_info(fs.FileSelector(top, allow_not_found=True))
+        ends = {fs.FileType.Directory: "/"}
+        return [info.path.removeprefix(f"{self.root}/") + ends.get(info.type, "") for info in found]
+
+    def exists(self, name: str) -> bool:
+        return bool(self.filesystem.get_file_info(f"{self.root}/{name}").type != fs.FileType.NotFound)
+
+    def delete(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            self.filesystem.delete_file(f"{self.root}/{name}")
+
+
+def _temporary(path: str) -> str:
+    """Return a name beside `path` that no other writer picks, not even one that was left behind."""
+    return f"{path}.{secrets.token_hex(4)}{TEMPORARY}"
+
+
+def _open_new(path: Path) -> int:
+    """Open a new file for writing; make its folder if that is missing."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o666)
+    except FileNotFoundError:
+        _make_folder(path.parent)
+        return os.open(path, flags, 0o666)
+
+
+def _make_folder(path: Path) -> None:
+    """Make a folder that survives a power cut, and all those above it."""
+    if not path.is_dir():
+        _make_folder(path.parent)
+        path.mkdir(exist_ok=True)
+        _flush_folder(path.parent)
+
+
+def _flush_folder(path: Path) -> None:
+    """Make what was made or renamed in a folder survive a power cut."""
+    folder = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _without_secrets(uri: str) -> str:
+    """Return a URI without user, password and options, fit for a message."""
+    scheme, _, rest = uri.partition("://")
+    host, slash, path = rest.partition("?")[0].rstrip("/").partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"

@@ -1,0 +1,919 @@
+"""The controller, story by story: what it waits for, what it refuses and why, and what no failure can shake."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+
+from evenflow.control import Ack, Controller, ControllerOptions, ControllerState, Journal, LaneWish
+from evenflow.control.journal import (
+    AckIgnored,
+    Decided,
+    Entry,
+    LanesChanged,
+    LanesWanted,
+    PhaseChanged,
+    Refusal,
+    Refused,
+    ReportIgnored,
+    Requested,
+    WindowClosed,
+    WindowDropped,
+)
+from evenflow.errors import InputError, ProtocolError
+from evenflow.migration import Event, MoveLife, Phase, QueuedStep, scheduled, steps_between, strategy_named
+from evenflow.model import LaneLoad, LoadReport, LoadView, Move, RoutingTable, SlotLoads
+from evenflow.policies import Proposal
+
+AnyEntry = TypeVar("AnyEntry", bound=Entry)
+
+SLOTS = 8
+
+
+class Scripted:
+    """A policy that answers as the test says, then with nothing; `asked` keeps the views it was shown."""
+
+    name = "scripted"
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = deque(answers)
+        self.asked: list[LoadView] = []
+
+    def propose(self, view: LoadView) -> Proposal | Iterable[Move]:
+        self.asked.append(view)
+        answer = self.answers.popleft() if self.answers else Proposal()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class Story:
+    """A controller with 8 slots on 4 lanes, two each, and lanes that do as they are told; slot 0 is the hottest."""
+
+    def __init__(self, *answers: Any, strategy: str = "sudden", lanes: int = 4, **options: Any) -> None:
+        self.policy = Scripted(*answers)
+        self.strategy = strategy_named(strategy)
+        self.options = ControllerOptions(**options)
+        self.journal = Journal()
+        self.controller = Controller(
+            RoutingTable.even(SLOTS, lanes), self.policy, self.strategy, self.options, self.journal
+        )
+        self.epoch = -1
+
+    def begin(self, at_s: float = 0.0) -> tuple[Move, ...]:
+        """Begin the next epoch and return the moves it announces."""
+        self.epoch += 1
+        message = self.controller.next_epoch(self.epoch, at_s)
+        assert message.event_time == self.epoch
+        return message.moves
+
+    def report(self, lane: int, epoch: int | None = None, size: int = 100) -> LaneWish | None:
+        slots = self.controller.table.slots_of(lane)
+        counts = SLOTS - slots
+        loads = SlotLoads.of(counts, busy_s=0.01 * counts, state_bytes=np.full(slots.size, size))
+        return self.controller.report(LoadReport(self.epoch if epoch is None else epoch, LaneLoad(lane), slots, loads))
+
+    def report_all(self, size: int = 100) -> LaneWish | None:
+        wishes = [self.report(lane, size=size) for lane in self.controller.table.lanes]
+        return next((wish for wish in wishes if wish), None)
+
+    def run(self, epochs: int = 1, size: int = 100) -> list[tuple[Move, ...]]:
+        """Run whole epochs in which all lanes report; return what each announced."""
+        announced = []
+        for _ in range(epochs):
+            announced.append(self.begin())
+            self.report_all(size)
+        return announced
+
+    def ack(self, slot: int, event: Event, epoch: int | None = None, at_s: float = 0.0) -> LaneWish | None:
+        return self.controller.acknowledge(Ack(slot, self.epoch if epoch is None else epoch, event, at_s))
+
+    def settle(self, at_s: float = 0.0) -> LaneWish | None:
+        """Let the lanes finish all that is in flight."""
+        wish = None
+        for life in self.controller.in_flight:
+            self.ack(life.move.slot, Event.HANDED_OFF, life.epoch)
+            wish = self.ack(life.move.slot, Event.INSTALLED, life.epoch, at_s) or wish
+        return wish
+
+    def restart(self) -> None:
+        """The controller dies; another one goes on from what it left."""
+        self.controller = Controller.restored(
+            self.controller.state, self.policy, self.strategy, self.options, self.journal
+        )
+
+    @property
+    def phases(self) -> dict[int, Phase]:
+        return {life.move.slot: life.phase for life in self.controller.in_flight}
+
+    @property
+    def owners(self) -> list[int]:
+        return [int(lane) for lane in self.controller.table.owners]
+
+    def of(self, kind: type[AnyEntry]) -> list[AnyEntry]:
+        return self.journal.of(kind)
+
+    @property
+    def refusals(self) -> list[Refusal]:
+        return [entry.refusal for entry in self.of(Refused)]
+
+
+HOT = Move(0, 0, 3, "hot")
+WARM = Move(1, 0, 2, "warm")
+
+
+class TestWindows:
+    def test_no_decision_on_an_incomplete_set(self) -> None:
+        # AF-M9, FX-M9: drop one reply, no decision.
+        story = Story([HOT])
+        story.begin()
+        for lane in (0, 1, 3):
+            assert story.report(lane) is None
+        assert story.policy.asked == []
+        assert story.begin() == ()
+        story.report(2, epoch=0)
+        assert len(story.policy.asked) == 1
+        assert story.begin() == (HOT,)
+
+    def test_a_report_that_never_comes_costs_its_window_only(self) -> None:
+        story = Story(patience=1)
+        story.begin()
+        for lane in (0, 1, 3):
+            story.report(lane)
+        story.run(2)
+        assert [view.last.epochs for view in story.policy.asked] == [(1, 1), (2, 2)]
+        assert [entry.epochs for entry in story.of(WindowDropped)] == [(0, 0)]
+
+    def test_late_and_repeated_reports_and_strangers_are_in_the_journal(self) -> None:
+        story = Story()
+        story.run()
+        story.report(0)
+        story.begin()
+        story.report(0)
+        story.report(0)
+        story.report(9)
+        assert [entry.why for entry in story.of(ReportIgnored)] == [
+            "too late: the open window begins at epoch 1",
+            "already reported",
+            "lane 9 is not one of [0, 1, 2, 3]",
+        ]
+        assert len(story.policy.asked) == 1
+
+    def test_the_policy_is_asked_once_per_window(self) -> None:
+        story = Story(window_epochs=3)
+        story.run(7)
+        assert [view.last.epochs for view in story.policy.asked] == [(0, 2), (3, 5)]
+        assert [entry.epochs for entry in story.of(WindowClosed)] == [(0, 2), (3, 5)]
+        assert len(story.of(Decided)) == 2
+
+    def test_the_policy_sees_as_many_windows_as_are_kept_oldest_first(self) -> None:
+        story = Story(history=2)
+        story.run(3)
+        assert [[window.epochs[0] for window in view.windows] for view in story.policy.asked] == [[0], [0, 1], [1, 2]]
+
+    def test_the_policy_gets_its_memory_back(self) -> None:
+        story = Story(Proposal(memory="ring"), Proposal(memory="ring 2"))
+        story.run(3)
+        assert [view.memory for view in story.policy.asked] == [None, "ring", "ring 2"]
+
+    def test_the_policy_may_ask_for_a_longer_window(self) -> None:
+        story = Story(Proposal(collect_s=3.0))
+        story.run(6)
+        assert [view.last.epochs for view in story.policy.asked] == [(0, 0), (1, 3), (4, 4), (5, 5)]
+
+    def test_one_late_report_may_close_many_windows_but_starts_one_plan(self) -> None:
+        story = Story([HOT])
+        story.begin()
+        for lane in (0, 1, 3):
+            story.report(lane)
+        story.run(2)
+        story.report(2, epoch=0)
+        assert [view.last.epochs for view in story.policy.asked] == [(0, 0)]
+        assert [entry.why for entry in story.of(WindowDropped)] == ["moves are under way"] * 2
+        assert story.controller.planned == (HOT,)
+
+
+class TestDecisions:
+    def test_what_is_decided_is_announced_with_the_next_epoch_and_in_the_journal(self) -> None:
+        story = Story(Proposal((HOT, WARM), not_curable=(7,), note="lane 0 is full"))
+        assert story.run() == [()]
+        (decided,) = story.of(Decided)
+        assert (decided.policy, decided.moves, decided.steps) == ("scripted", (HOT, WARM), 1)
+        assert (decided.not_curable, decided.bytes_moved, decided.note) == ((7,), 200, "lane 0 is full")
+        assert decided.before.max_load == pytest.approx(0.15)
+        assert story.begin() == (HOT, WARM)
+        assert story.owners == [3, 2, 1, 1, 2, 2, 3, 3]
+        assert story.phases == {0: Phase.ANNOUNCED, 1: Phase.ANNOUNCED}
+
+    def test_nothing_is_decided_while_moves_are_under_way(self) -> None:
+        story = Story([HOT])
+        story.run(5)
+        assert len(story.policy.asked) == 1
+        assert story.phases == {0: Phase.ANNOUNCED}
+
+    def test_the_window_in_which_a_move_completed_is_discarded(self) -> None:
+        # AF-A26. Windows of 2 epochs: 0-1 decides, 2 announces, 4 settles, so 5-6 is the next one.
+        story = Story([HOT], window_epochs=2)
+        assert story.run(5) == [(), (), (HOT,), (), ()]
+        story.settle()
+        story.run(2)
+        assert [view.last.epochs for view in story.policy.asked] == [(0, 1), (5, 6)]
+        assert ((4, 4), "a move completed in it") in [(entry.epochs, entry.why) for entry in story.of(WindowDropped)]
+
+    def test_also_when_the_rest_of_the_plan_was_dropped_in_between(self) -> None:
+        story = Story([HOT, WARM], strategy="fluid", window_epochs=2)
+        story.run(3)
+        story.settle()
+        story.controller.lane_lost(2)
+        assert story.controller.planned == ()
+        story.run(2)
+        assert [view.last.epochs for view in story.policy.asked] == [(0, 1), (3, 4)]
+
+    def test_cooldown_watches_whole_windows_after_the_last_move(self) -> None:
+        story = Story([HOT], cooldown_windows=2)
+        story.run(2)
+        story.settle()
+        story.run(3)
+        assert [view.last.epochs[0] for view in story.policy.asked] == [0, 4]
+        assert [view.last.epochs for view in story.policy.asked[1:]] == [(4, 4)]
+        assert [entry.why for entry in story.of(Refused)] == ["1 more windows to watch", "0 more windows to watch"]
+        assert story.refusals == [Refusal.COOLING_DOWN] * 2
+
+    def test_windows_watched_while_cooling_down_are_history(self) -> None:
+        story = Story([HOT], cooldown_windows=1)
+        story.run(2)
+        story.settle()
+        story.run(2)
+        assert [window.epochs[0] for window in story.policy.asked[-1].windows] == [0, 2, 3]
+
+    def test_the_policy_is_told_how_long_its_moves_took_all_steps_together(self) -> None:
+        # FX-M11: the next collection is as long as the last moves were.
+        story = Story([HOT, WARM], strategy="fluid")
+        story.run()
+        story.begin(at_s=100.0)
+        story.settle(at_s=102.0)
+        story.begin(at_s=110.0)
+        story.settle(at_s=113.0)
+        story.run(2)
+        assert [view.last_move_s for view in story.policy.asked] == [0.0, 5.0, 0.0]
+
+    def test_after_a_restart_it_is_not_known_how_long_they_took(self) -> None:
+        story = Story([HOT])
+        story.run()
+        story.begin(at_s=1_700_000_000.0)
+        story.restart()
+        story.settle(at_s=1_700_000_001.0)
+        story.run()
+        assert story.policy.asked[-1].last_move_s == 0.0
+
+
+class TestMinimumGain:
+    # Lane 0 is the busiest: slots 0 and 1 cost 0.08 and 0.07 s. Lane 3 has 0.03 s.
+    relief = Move(1, 0, 3)  # leaves 0.11 s on lane 1: 0.04 of 0.15
+
+    @pytest.mark.parametrize(
+        ("min_gain", "moved"), [(0.0, True), (0.2, True), (0.26, True), (0.27, False), (0.9, False)]
+    )
+    def test_a_plan_must_take_its_share_off_the_busiest_lane(self, min_gain: float, moved: bool) -> None:
+        story = Story([self.relief], min_gain=min_gain)
+        story.run()
+        assert story.begin() == ((self.relief,) if moved else ())
+        assert story.refusals == ([] if moved else [Refusal.GAIN_TOO_SMALL])
+
+    def test_the_refusal_says_how_little_it_was(self) -> None:
+        story = Story([self.relief], min_gain=0.5)
+        story.run()
+        (refused,) = story.of(Refused)
+        assert refused.moves == (self.relief,)
+        assert refused.why == "0.04 s off the busiest lane's 0.15 s"
+
+    def test_a_minimum_of_0_trusts_a_policy_that_makes_the_busiest_lane_busier(self) -> None:
+        # Flux's memory policy balances bytes, not time.
+        worse = Move(7, 3, 0)
+        story = Story([worse])
+        story.run()
+        assert story.begin() == (worse,)
+
+
+class TestSteps:
+    def test_one_step_in_flight(self) -> None:
+        # LR-M8: each step completes before the next one starts.
+        story = Story([HOT, WARM], strategy="fluid")
+        assert story.run(4) == [(), (HOT,), (), ()]
+        story.ack(0, Event.HANDED_OFF, epoch=1)
+        assert story.begin() == ()
+        story.ack(0, Event.INSTALLED, epoch=1)
+        assert story.begin() == (WARM,)
+        assert story.controller.planned == ()
+
+    def test_a_step_waits_for_its_last_move(self) -> None:
+        story = Story()
+        story.controller.queue([QueuedStep((HOT, WARM)), QueuedStep((Move(2, 1, 0),))])
+        assert story.begin() == (HOT, WARM)
+        story.ack(0, Event.INSTALLED)
+        assert story.begin() == ()
+        story.ack(1, Event.INSTALLED, epoch=0)
+        assert story.begin() == (Move(2, 1, 0),)
+
+    def test_128_steps_submitted_at_once_run_without_further_talk(self) -> None:
+        # LR-M6, at the paper's size: 4 to 8 lanes, 256 slots, a step every other epoch from epoch 10 on.
+        four = RoutingTable(np.arange(256) % 4, tuple(range(8)))
+        eight = RoutingTable(np.arange(256) % 8, tuple(range(8)))
+        fluid = strategy_named("fluid")
+        controller = Controller(four, Scripted(), fluid)
+        controller.queue(scheduled(steps_between(four, eight, fluid), first_epoch=10, every=2))
+        announced = {}
+        for epoch in range(10 + 2 * 128):
+            moves = controller.next_epoch(epoch).moves
+            assert len(controller.in_flight) == len(moves) <= 1
+            for move in moves:
+                announced[epoch] = move.slot
+                controller.acknowledge(Ack(move.slot, epoch, Event.INSTALLED))
+        assert list(announced) == list(range(10, 266, 2))
+        assert sorted(announced.values()) == [slot for slot in range(256) if slot % 8 >= 4]
+        assert controller.table.owners.tolist() == eight.owners.tolist()
+
+    def test_a_step_that_was_held_up_comes_later_not_together_with_the_next(self) -> None:
+        story = Story()
+        story.controller.queue(scheduled([(HOT,), (WARM,)], first_epoch=0))
+        assert story.run(3) == [(HOT,), (), ()]
+        story.settle()
+        assert story.run(1) == [(WARM,)]
+
+    def test_a_slot_may_move_twice_in_one_plan(self) -> None:
+        story = Story()
+        story.controller.queue(scheduled([(Move(0, 0, 1),), (Move(0, 1, 2),)]))
+        assert story.begin() == (Move(0, 0, 1),)
+        story.settle()
+        assert story.begin() == (Move(0, 1, 2),)
+        assert story.owners[0] == 2
+
+    def test_empty_steps_take_no_epoch(self) -> None:
+        story = Story()
+        story.controller.queue([QueuedStep(()), QueuedStep((HOT,)), QueuedStep(())])
+        assert story.begin() == (HOT,)
+        story.settle()
+        story.run()
+        assert len(story.policy.asked) == 1
+
+    @pytest.mark.parametrize("epoch", [0, 4, 5])
+    def test_epochs_only_go_forward(self, epoch: int) -> None:
+        story = Story()
+        story.controller.next_epoch(5)
+        with pytest.raises(ProtocolError, match=f"epoch {epoch} was asked for after epoch 5"):
+            story.controller.next_epoch(epoch)
+
+
+class TestBytesInFlight:
+    moves = (Move(0, 0, 3), Move(1, 0, 2), Move(2, 1, 0), Move(3, 1, 0))
+
+    @pytest.mark.parametrize(
+        ("limit", "steps"),
+        [
+            (None, [4]),
+            (400, [4]),
+            (399, [3, 1]),
+            (200, [2, 2]),
+            (199, [1, 1, 1, 1]),
+            (99, [1, 1, 1, 1]),
+            (0, [1, 1, 1, 1]),
+        ],
+    )
+    def test_no_more_than_the_limit_but_one_slot_always_goes(self, limit: int | None, steps: list[int]) -> None:
+        story = Story(self.moves, max_bytes_in_flight=limit)
+        story.run(size=100)
+        seen: list[tuple[Move, ...]] = []
+        for _ in steps:
+            seen.append(story.begin())
+            story.settle()
+        assert story.controller.planned == ()
+        assert [len(step) for step in seen] == steps
+        assert tuple(move for step in seen for move in step) == self.moves
+
+    def test_what_has_to_wait_is_in_the_journal(self) -> None:
+        story = Story(self.moves, max_bytes_in_flight=250)
+        story.run()
+        story.begin()
+        (refused,) = story.of(Refused)
+        assert (refused.refusal, refused.moves) == (Refusal.BYTES_IN_FLIGHT, self.moves[2:])
+        assert refused.why == "at most 250 bytes may be in flight"
+
+    def test_the_rest_waits_until_the_first_part_has_settled(self) -> None:
+        story = Story(self.moves, max_bytes_in_flight=250)
+        story.run()
+        story.begin()
+        story.ack(0, Event.INSTALLED)
+        assert story.begin() == ()
+
+
+class TestByHand:
+    def test_moves_asked_for_are_planned_in_the_steps_of_the_strategy(self) -> None:
+        story = Story(strategy="batched")
+        story.controller.request([HOT, WARM])
+        assert story.begin() == (HOT,)
+        assert story.controller.planned == (WARM,)
+        assert [entry.moves for entry in story.of(Requested)] == [(HOT, WARM)]
+
+    def test_they_wait_for_their_epoch(self) -> None:
+        story = Story()
+        story.controller.request([HOT], not_before=3)
+        assert story.run(4) == [(), (), (), (HOT,)]
+
+    def test_they_supersede_plans_for_the_same_slots_and_leave_the_others(self) -> None:
+        story = Story([HOT, WARM])
+        story.run()
+        other = Move(0, 0, 1, "I say so")
+        story.controller.request([other])
+        assert story.controller.planned == (WARM, other)
+        (dropped,) = story.of(PhaseChanged)
+        assert (dropped.move, dropped.event, dropped.after) == (HOT, Event.SUPERSEDED, Phase.CANCELLED)
+        assert story.begin() == (WARM,)
+        story.settle()
+        assert story.begin() == (other,)
+
+    def test_later_moves_of_a_superseded_slot_go_too_they_build_on_the_earlier_ones(self) -> None:
+        story = Story()
+        story.controller.queue(scheduled([(Move(0, 0, 1),), (Move(0, 1, 2),)], first_epoch=5))
+        story.controller.request([Move(0, 0, 3)])
+        assert story.controller.planned == (Move(0, 0, 3),)
+
+    def test_a_second_move_of_a_slot_in_flight_waits_until_the_first_has_settled(self) -> None:
+        story = Story()
+        story.controller.request([HOT])
+        story.begin()
+        again = Move(0, 3, 1)
+        story.controller.request([again])
+        assert story.run(2) == [(), ()]
+        story.settle()
+        assert story.begin() == (again,)
+        assert story.owners[0] == 1
+
+    @pytest.mark.parametrize(
+        ("bad", "text"),
+        [
+            ([Move(8, 0, 1)], "there is no slot 8; slots are 0 to 7"),
+            ([Move(-1, 0, 1)], "there is no slot -1"),
+            ([Move(0, 1, 2)], "the slot is owned by lane 0"),
+            ([Move(0, 0, 4)], "there is no lane 4"),
+            ([Move(0, 0, 0)], "slot 0: lane 0 -> lane 0: the slot is there already"),
+            ([Move(0, 0, 1), Move(0, 0, 2)], "slot 0 is moved twice in one step"),
+            ([Move(0, 0, 1), Move(0, 1, 2)], "slot 0 is moved twice in one step"),
+        ],
+    )
+    @pytest.mark.parametrize("strategy", ["sudden", "fluid", "batched", "paced"])
+    def test_a_bad_move_refuses_all_and_changes_nothing(self, bad: list[Move], text: str, strategy: str) -> None:
+        story = Story([HOT], strategy=strategy)
+        story.run()
+        before = story.controller.state, story.controller.planned
+        with pytest.raises(InputError, match=text):
+            story.controller.request([WARM, *bad])
+        assert (story.controller.state, story.controller.planned) == before
+        (refused,) = story.of(Refused)
+        assert (refused.refusal, refused.moves) == (Refusal.BAD_REQUEST, (WARM, *bad))
+        assert text in refused.why
+        assert story.of(Requested) == []
+
+    def test_a_plan_with_one_bad_step_is_refused_as_a_whole(self) -> None:
+        story = Story()
+        with pytest.raises(InputError, match="the slot is owned by lane 1"):
+            story.controller.queue(scheduled([(Move(0, 0, 1),), (Move(0, 0, 2),)]))
+        assert story.controller.planned == ()
+
+    def test_a_plan_is_checked_from_where_moves_in_flight_lead(self) -> None:
+        story = Story()
+        story.controller.request([HOT])
+        story.begin()
+        with pytest.raises(InputError, match="the slot is owned by lane 3"):
+            story.controller.request([HOT])
+
+    def test_a_negative_epoch_is_refused(self) -> None:
+        story = Story()
+        with pytest.raises(InputError, match="first_epoch=-1"):
+            story.controller.request([HOT], not_before=-1)
+        assert story.controller.planned == ()
+
+    def test_windows_of_moves_by_hand_do_not_count_either(self) -> None:
+        story = Story(cooldown_windows=1)
+        story.controller.request([HOT])
+        story.run(1)
+        story.settle()
+        story.run(2)
+        assert [view.last.epochs for view in story.policy.asked] == [(2, 2)]
+
+
+def failing() -> Iterator[Move]:
+    """Yield one move, then fail: policies may be generators."""
+    yield HOT
+    raise KeyError("lost")
+
+
+class TestBadPolicies:
+    @pytest.mark.parametrize(
+        ("answer", "text"),
+        [
+            (ZeroDivisionError("by zero"), "policy scripted failed: ZeroDivisionError: by zero"),
+            ([Move(99, 0, 1)], "slot 99, which does not exist"),
+            ([Move(0, 0, 9)], "lane 9, which does not exist"),
+            ([Move(0, 2, 1)], "its owner is lane 0"),
+            ([Move(0, 0, 0)], "where it is already"),
+            ([HOT, Move(0, 0, 1)], "moves slot 0 twice"),
+            ([HOT, "slot 1"], "must return moves"),
+            (42, "must return a Proposal or moves"),
+            (None, "must return a Proposal or moves"),
+            (Proposal(add_lanes=-1), "asks for -1 more lanes"),
+            (Proposal(retire=(9,)), r"retires lanes \[9\]"),
+            (Proposal(retire=(0,)), "still owns slots"),
+            (Proposal(not_curable=(8,)), "which do not exist"),
+        ],
+        ids=lambda value: value if isinstance(value, str) else "",
+    )
+    def test_what_cannot_be_is_refused_with_the_reason_and_nothing_moves(self, answer: Any, text: str) -> None:
+        story = Story(answer, max_lanes=8)
+        table = story.controller.table
+        assert story.run(2) == [(), ()]
+        (refused,) = story.of(Refused)
+        assert refused.refusal is Refusal.BAD_PROPOSAL
+        assert re.search(text, refused.why)
+        assert story.controller.table == table
+        assert len(story.policy.asked) == 2  # it gets another chance
+
+    @pytest.mark.xfail(strict=False, reason="policies/base.py lets errors out that come while it reads the answer")
+    @pytest.mark.parametrize(
+        "answer",
+        [failing, lambda: Proposal(moves=None), lambda: [Move(1.0, 0, 1)], lambda: Proposal(retire=3)],  # type: ignore[arg-type]
+        ids=["generator that fails", "no moves at all", "slot 1.0", "retires 3"],
+    )
+    def test_an_answer_that_cannot_even_be_read_is_refused_too(self, answer: Callable[[], Any]) -> None:
+        story = Story(answer())
+        assert story.run(2) == [(), ()]
+        assert story.refusals == [Refusal.BAD_PROPOSAL]
+
+    def test_memory_of_a_refused_proposal_is_not_kept(self) -> None:
+        story = Story(Proposal(memory="good"), Proposal((Move(99, 0, 1),), memory="bad"))
+        story.run(3)
+        assert [view.memory for view in story.policy.asked] == [None, "good", "good"]
+
+
+class TestElastic:
+    grow = Proposal((HOT,), add_lanes=2, note="more")
+    empty_lane_3 = (Move(6, 3, 0), Move(7, 3, 1))
+
+    def test_lanes_are_fixed_unless_bounds_are_given(self) -> None:
+        story = Story(self.grow, Proposal(self.empty_lane_3, retire=(3,)))
+        assert story.run(3) == [(), (), ()]
+        assert story.refusals == [Refusal.LANES_ARE_FIXED] * 2
+        assert [entry.why for entry in story.of(Refused)] == [
+            "2 more and 0 fewer lanes were asked for",
+            "0 more and 1 fewer lanes were asked for",
+        ]
+
+    @pytest.mark.parametrize(
+        ("low", "high", "granted"), [(None, 6, True), (None, 5, False), (4, None, True), (1, 8, True), (1, 4, False)]
+    )
+    def test_the_upper_bound(self, low: int | None, high: int | None, granted: bool) -> None:
+        story = Story(self.grow, min_lanes=low, max_lanes=high)
+        story.begin()
+        assert story.report_all() == (LaneWish(add=2) if granted else None)
+
+    @pytest.mark.parametrize(("low", "granted"), [(1, True), (3, True), (4, False)])
+    def test_the_lower_bound(self, low: int, granted: bool) -> None:
+        story = Story(Proposal(self.empty_lane_3, retire=(3,)), min_lanes=low)
+        story.run()
+        assert story.begin() == (self.empty_lane_3 if granted else ())
+
+    def test_to_add_lanes_is_a_wish_and_the_policy_is_asked_again_when_they_are_there(self) -> None:
+        story = Story(self.grow, max_lanes=8)
+        story.begin()
+        assert story.report_all() == LaneWish(add=2)
+        assert [entry.lanes for entry in story.of(LanesWanted)] == [6]
+        assert story.run(2) == [(), ()]  # nothing moves, and nobody is asked, until the lanes are there
+        assert len(story.policy.asked) == 1
+        story.controller.lanes_changed(range(6))
+        story.policy.answers.append([Move(0, 0, 5)])
+        assert story.run(2) == [(), (Move(0, 0, 5),)]
+        assert story.policy.asked[-1].last.lane_ids == (0, 1, 2, 3, 4, 5)
+        assert len(story.policy.asked[-1].windows) == 1  # windows of other lanes are forgotten
+
+    def test_a_lane_retires_once_its_last_slot_has_settled_elsewhere(self) -> None:
+        story = Story(Proposal(self.empty_lane_3, retire=(3,)), strategy="fluid", min_lanes=1)
+        story.run(2)
+        assert story.settle() is None
+        story.run(1)
+        assert story.settle() == LaneWish(retire=(3,))
+        story.run(2)
+        assert len(story.policy.asked) == 1
+        story.controller.lanes_changed([0, 1, 2])
+        story.run()
+        assert story.policy.asked[-1].table.lanes == (0, 1, 2)
+
+    def test_an_empty_lane_retires_at_once(self) -> None:
+        story = Story(Proposal(self.empty_lane_3), Proposal(retire=(3,)), min_lanes=1)
+        story.run(2)
+        assert story.settle() is None
+        story.begin()
+        assert story.report_all() == LaneWish(retire=(3,))
+
+    def test_a_lane_that_was_given_a_slot_by_hand_meanwhile_stays(self) -> None:
+        story = Story(Proposal(self.empty_lane_3, retire=(3,)), min_lanes=1)
+        story.run(2)
+        story.controller.request([Move(0, 0, 3)])
+        assert story.settle() is None
+        assert story.begin() == (Move(0, 0, 3),)
+        assert story.settle() is None
+
+    def test_a_lane_that_is_being_stopped_takes_no_slot_any_more(self) -> None:
+        story = Story(Proposal(self.empty_lane_3, retire=(3,)), min_lanes=1)
+        story.run(2)
+        assert story.settle() == LaneWish(retire=(3,))
+        with pytest.raises(InputError, match="lane 3 is being stopped"):
+            story.controller.request([HOT])
+        story.controller.lanes_changed([0, 1, 2, 3])  # the engine kept it after all
+        story.controller.request([HOT])
+        assert story.begin() == (HOT,)
+
+    def test_a_plan_that_lost_a_part_retires_nobody_later_on(self) -> None:
+        story = Story(Proposal(self.empty_lane_3, retire=(3,)), strategy="fluid", min_lanes=1)
+        story.run(2)
+        assert story.settle() is None
+        story.controller.lane_lost(1)
+        story.controller.request([Move(7, 3, 2)])
+        story.begin()
+        assert story.settle() is None
+
+    def test_a_lane_that_still_owns_slots_cannot_have_gone(self) -> None:
+        story = Story()
+        with pytest.raises(InputError, match=r"owned by lanes \[3\]"):
+            story.controller.lanes_changed([0, 1, 2])
+        assert story.controller.table.lanes == (0, 1, 2, 3)
+        assert story.of(LanesChanged) == []
+
+    def test_plans_for_a_lane_that_has_gone_are_dropped(self) -> None:
+        story = Story(lanes=2)
+        story.controller.lanes_changed([0, 1, 2])
+        story.controller.queue(scheduled([(Move(0, 0, 2),), (Move(1, 0, 1),)], first_epoch=5))
+        story.controller.lanes_changed([0, 1])
+        assert story.controller.planned == (Move(1, 0, 1),)
+
+    @pytest.mark.parametrize(("event", "phase"), [(None, Phase.RECOVERING), (Event.HANDED_OFF, Phase.IN_TRANSIT)])
+    def test_a_source_that_has_gone_for_good_is_not_waited_for(self, event: Event | None, phase: Phase) -> None:
+        story = Story()
+        story.controller.request(self.empty_lane_3)
+        story.begin()
+        for slot in (6, 7):
+            if event:
+                story.ack(slot, event)
+        story.controller.lanes_changed([0, 1, 2])
+        assert story.phases == {6: phase, 7: phase}
+
+    def test_a_lane_that_has_gone_already_is_not_retired_again(self) -> None:
+        story = Story(Proposal(self.empty_lane_3, retire=(3,)), min_lanes=1)
+        story.run(2)
+        story.controller.lanes_changed([0, 1, 2])
+        assert story.settle() is None
+
+
+def in_phase(phase: Phase) -> Story:
+    """Return a story in which the move HOT (slot 0, lane 0 to 3) stands in `phase`."""
+    story = Story([HOT], min_lanes=1)
+    story.run()
+    if phase is not Phase.PLANNED:
+        story.begin()
+    if phase is Phase.IN_TRANSIT:
+        story.ack(0, Event.HANDED_OFF)
+    if phase is Phase.RECOVERING:
+        story.controller.lane_lost(0)
+    assert story.phases == ({} if phase is Phase.PLANNED else {0: phase})
+    return story
+
+
+TOLD = (Phase.ANNOUNCED, Phase.IN_TRANSIT, Phase.RECOVERING)
+
+
+class TestLostLanes:
+    @pytest.mark.parametrize("lane", [0, 3])
+    def test_a_plan_that_needs_the_lane_is_dropped(self, lane: int) -> None:
+        story = in_phase(Phase.PLANNED)
+        story.controller.lane_lost(lane)
+        assert story.controller.planned == ()
+        assert story.begin() == ()
+        (dropped,) = story.of(PhaseChanged)
+        assert (dropped.move, dropped.after) == (HOT, Phase.CANCELLED)
+        assert [entry.lost for entry in story.of(LanesChanged)] == [(lane,)]
+
+    def test_a_plan_that_does_not_need_it_stays(self) -> None:
+        story = in_phase(Phase.PLANNED)
+        story.controller.lane_lost(1)
+        assert story.begin() == (HOT,)
+
+    @pytest.mark.parametrize(
+        ("before", "lost", "after"),
+        [
+            (Phase.ANNOUNCED, [0], Phase.RECOVERING),
+            (Phase.ANNOUNCED, [3], Phase.ANNOUNCED),
+            (Phase.ANNOUNCED, [0, 3], Phase.RECOVERING),
+            (Phase.ANNOUNCED, [3, 0], Phase.RECOVERING),
+            (Phase.ANNOUNCED, [1], Phase.ANNOUNCED),
+            (Phase.IN_TRANSIT, [0], Phase.IN_TRANSIT),
+            (Phase.IN_TRANSIT, [3], Phase.IN_TRANSIT),
+            (Phase.IN_TRANSIT, [3, 0, 3], Phase.IN_TRANSIT),
+            (Phase.RECOVERING, [0], Phase.RECOVERING),
+            (Phase.RECOVERING, [3, 3], Phase.RECOVERING),
+        ],
+    )
+    def test_a_told_move_goes_on_and_settles(self, before: Phase, lost: list[int], after: Phase) -> None:
+        story = in_phase(before)
+        for lane in lost:
+            story.controller.lane_lost(lane)
+        assert story.phases == {0: after}
+        assert story.begin() == ()
+        story.ack(0, Event.INSTALLED, epoch=1)
+        assert story.phases == {}
+        assert story.owners[0] == 3
+
+    def test_the_queue_goes_on_after_a_loss(self) -> None:
+        story = Story([HOT, WARM, Move(2, 1, 0)], strategy="fluid")
+        story.run(2)
+        story.controller.lane_lost(2)  # WARM was to go there
+        story.settle()
+        assert story.begin() == (Move(2, 1, 0),)
+
+
+class TestRestart:
+    def test_plans_are_forgotten(self) -> None:
+        story = in_phase(Phase.PLANNED)
+        story.restart()
+        assert story.controller.planned == ()
+        assert story.begin() == ()
+
+    @pytest.mark.parametrize("phase", TOLD)
+    def test_told_moves_are_recovered(self, phase: Phase) -> None:
+        story = in_phase(phase)
+        table = story.controller.table
+        story.restart()
+        assert story.phases == {0: Phase.RECOVERING}
+        assert story.controller.table == table
+        assert story.begin() == ()
+        story.ack(0, Event.HANDED_OFF, epoch=1)
+        story.ack(0, Event.INSTALLED, epoch=1)
+        assert story.phases == {}
+
+    @pytest.mark.parametrize("phase", TOLD)
+    def test_restarting_twice_is_restarting_once(self, phase: Phase) -> None:
+        story = in_phase(phase)
+        story.restart()
+        once = story.controller.state
+        story.restart()
+        assert story.controller.state == once
+
+    def test_an_older_state_may_list_a_move_that_has_settled_since(self) -> None:
+        story = in_phase(Phase.ANNOUNCED)
+        saved = story.controller.state
+        story.settle()
+        story.controller = Controller.restored(saved, story.policy, story.strategy)
+        assert story.phases == {0: Phase.RECOVERING}
+        story.ack(0, Event.INSTALLED, epoch=1)
+        assert story.phases == {}
+
+    def test_epochs_and_windows_go_on_where_they_were(self) -> None:
+        story = Story()
+        story.run(3)
+        story.restart()
+        with pytest.raises(ProtocolError, match="epoch 2 was asked for after epoch 2"):
+            story.controller.next_epoch(2)
+        story.report_all()  # of epoch 2: nobody knows what the dead controller had of it
+        asked = len(story.policy.asked)
+        story.run()
+        assert [view.last.epochs for view in story.policy.asked[asked:]] == [(3, 3)]
+
+    def test_the_state_is_a_value(self) -> None:
+        story = in_phase(Phase.IN_TRANSIT)
+        assert story.controller.state == ControllerState(
+            story.controller.table, (MoveLife(HOT, Phase.IN_TRANSIT, epoch=1),), epoch=1
+        )
+
+    def test_a_window_is_not_decided_on_before_recovered_moves_have_settled(self) -> None:
+        story = in_phase(Phase.ANNOUNCED)
+        story.restart()
+        story.run(2)
+        assert len(story.policy.asked) == 1
+        story.settle()
+        story.run()
+        assert len(story.policy.asked) == 2
+
+
+class TestAcknowledgements:
+    def test_twice(self) -> None:
+        story = in_phase(Phase.ANNOUNCED)
+        story.ack(0, Event.HANDED_OFF)
+        story.ack(0, Event.HANDED_OFF)
+        assert story.phases == {0: Phase.IN_TRANSIT}
+        assert [entry.why for entry in story.of(AckIgnored)] == ["the move is in transit already"]
+
+    def test_twice_after_it_is_over(self) -> None:
+        story = in_phase(Phase.ANNOUNCED)
+        story.settle()
+        story.ack(0, Event.INSTALLED)
+        assert [entry.why for entry in story.of(AckIgnored)] == ["no move at epoch 1 is under way"]
+
+    def test_out_of_order(self) -> None:
+        story = in_phase(Phase.ANNOUNCED)
+        story.ack(0, Event.INSTALLED)
+        assert story.phases == {}
+        story.ack(0, Event.HANDED_OFF)
+        assert [entry.event for entry in story.of(AckIgnored)] == [Event.HANDED_OFF]
+
+    def test_damage_found_before_the_sources_word_arrived(self) -> None:
+        story = in_phase(Phase.ANNOUNCED)
+        story.ack(0, Event.HANDOFF_DAMAGED)
+        assert story.phases == {0: Phase.RECOVERING}
+        story.ack(0, Event.HANDED_OFF)
+        story.ack(0, Event.HANDOFF_DAMAGED)
+        assert story.phases == {0: Phase.RECOVERING}
+        story.ack(0, Event.INSTALLED)
+        assert story.phases == {}
+
+    def test_late_words_about_an_earlier_move_do_not_touch_the_second_one(self) -> None:
+        story = in_phase(Phase.ANNOUNCED)
+        story.settle()
+        story.controller.request([Move(0, 3, 1)])
+        story.begin()
+        for event in (Event.HANDED_OFF, Event.INSTALLED, Event.HANDOFF_DAMAGED):
+            story.ack(0, event, epoch=1)
+        assert story.phases == {0: Phase.ANNOUNCED}
+        assert len(story.of(AckIgnored)) == 3
+
+    @pytest.mark.parametrize(("slot", "epoch"), [(5, 1), (99, 1), (0, 0), (0, 77)])
+    def test_of_unknown_moves(self, slot: int, epoch: int) -> None:
+        story = in_phase(Phase.ANNOUNCED)
+        assert story.ack(slot, Event.INSTALLED, epoch=epoch) is None
+        assert story.phases == {0: Phase.ANNOUNCED}
+        assert [entry.slot for entry in story.of(AckIgnored)] == [slot]
+
+    @pytest.mark.parametrize(
+        "event", [event for event in Event if event not in (Event.HANDED_OFF, Event.INSTALLED, Event.HANDOFF_DAMAGED)]
+    )
+    def test_lanes_speak_of_their_own_part_only(self, event: Event) -> None:
+        story = in_phase(Phase.ANNOUNCED)
+        with pytest.raises(ProtocolError, match=f"lanes cannot say '{event.value}' of slot 0: lane 0 -> lane 3"):
+            story.ack(0, event)
+
+
+class TestJournal:
+    def test_the_life_of_a_move_can_be_read_from_it(self) -> None:
+        story = in_phase(Phase.ANNOUNCED)
+        story.settle()
+        assert [(entry.epoch, entry.event, entry.after) for entry in story.of(PhaseChanged)] == [
+            (1, Event.ANNOUNCE, Phase.ANNOUNCED),
+            (1, Event.HANDED_OFF, Phase.IN_TRANSIT),
+            (1, Event.INSTALLED, Phase.SETTLED),
+        ]
+
+    def test_it_is_plain_json_whatever_numbers_a_policy_uses(self) -> None:
+        story = Story([Move(np.int64(0), np.int64(0), np.int64(3), "argmax")])  # type: ignore[arg-type]
+        story.run(2)
+        story.settle()
+        entries = json.loads(json.dumps(story.journal.as_dicts(), allow_nan=False))
+        decided = next(entry for entry in entries if entry["kind"] == "Decided")
+        assert decided["moves"] == [{"slot": 0, "source": 0, "target": 3, "reason": "argmax"}]
+
+    def test_an_idle_lane_makes_an_infinite_ratio_which_json_has_no_word_for(self) -> None:
+        story = Story([Move(0, 0, 3), Move(1, 0, 3)])
+        story.run()
+        (decided,) = [entry for entry in story.journal.as_dicts() if entry["kind"] == "Decided"]
+        assert decided["after"]["utilisation_ratio"] is None
+        json.dumps(story.journal.as_dicts(), allow_nan=False)
+
+    def test_it_keeps_the_newest_entries(self) -> None:
+        journal = Journal(keep=3)
+        for epoch in range(5):
+            journal.record(Entry(epoch))
+        assert [entry.epoch for entry in journal] == [2, 3, 4]
+        assert len(journal) == 3
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        ("options", "text"),
+        [
+            ({"window_epochs": 0}, "window_epochs must be at least 1, got 0"),
+            ({"history": 0}, "history must be at least 1, got 0"),
+            ({"cooldown_windows": -1}, "cooldown_windows must be at least 0, got -1"),
+            ({"patience": -1}, "patience must be at least 0, got -1"),
+            ({"min_gain": 1.0}, "min_gain is a share from 0 to below 1, got 1.0"),
+            ({"min_gain": float("nan")}, "min_gain is a share"),
+            ({"min_gain": -0.1}, "min_gain is a share"),
+            ({"max_bytes_in_flight": -1}, "max_bytes_in_flight must not be negative, got -1"),
+            ({"min_lanes": 0}, "lanes from 0 to None is no range"),
+            ({"max_lanes": 0}, "lanes from None to 0 is no range"),
+            ({"min_lanes": 5, "max_lanes": 4}, "lanes from 5 to 4 is no range"),
+        ],
+    )
+    def test_numbers_that_would_stop_it_for_good_are_refused(self, options: dict[str, Any], text: str) -> None:
+        with pytest.raises(InputError, match=f"controller: {text}"):
+            ControllerOptions(**options)

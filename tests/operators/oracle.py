@@ -1,0 +1,176 @@
+"""Aggregates the slow and obvious way: all rows of a key in a list, and Spark's rules in plain Python."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from evenflow.model.slots import IntArray, slots_of_hashes
+from evenflow.operators import HASH, SLOT, Agg, Aggregate
+
+SLOTS = 5
+NAN, INFINITY = math.nan, math.inf
+
+VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "whole": (pa.int64(), [None, 0, 1, -7, 10**12]),
+    "short": (pa.int16(), [None, 3, -32768, 32767]),
+    "real": (pa.float64(), [None, 0.5, -2.25, NAN, INFINITY]),
+    "single": (pa.float32(), [None, 1.5, -0.0, NAN]),
+    "text": (pa.string(), [None, "", "a", "ab", "ß", "日本"]),
+    "raw": (pa.binary(), [None, b"", b"\x00", b"\xff\x00"]),
+    "price": (pa.decimal128(9, 2), [None, Decimal("0.01"), Decimal("-1.25"), Decimal("9999999.99")]),
+    "flag": (pa.bool_(), [None, True, False]),
+    "day": (pa.date32(), [None, date(1969, 12, 31), date(2024, 2, 29)]),
+    "at": (pa.timestamp("us", "UTC"), [None, datetime(1960, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, 12, tzinfo=UTC)]),
+}
+NUMBERS = ("whole", "short", "real", "single", "price")
+AGGREGATE = Aggregate(
+    {"rows": Agg("count")}
+    | {f"{name}_{column}": Agg(name, column) for column in VALUES for name in ("count", "min", "max", "first", "last")}
+    | {f"{name}_{column}": Agg(name, column) for column in NUMBERS for name in ("sum", "mean")}
+)
+
+KEY_KINDS: dict[str, tuple[dict[str, pa.DataType], list[tuple[Any, ...]]]] = {
+    "int64": ({"k": pa.int64()}, [(k,) for k in (None, 0, -1, -2, 1, 2**63 - 1, -(2**63), 12345)]),
+    "int32": ({"k": pa.int32()}, [(k,) for k in (None, 0, -1, 7, 2**31 - 1, -(2**31))]),
+    "string": ({"k": pa.string()}, [(k,) for k in (None, "", "a", "b", "ab", "ä", "a\x00", "long " * 9)]),
+    "binary": ({"k": pa.binary()}, [(k,) for k in (None, b"", b"\x00", b"\x00\x00", b"ab")]),
+    "float": ({"k": pa.float64()}, [(k,) for k in (None, 0.0, -0.0, NAN, -NAN, 1.5, INFINITY)]),
+    "boolean": ({"k": pa.bool_()}, [(None,), (True,), (False,)]),
+    "date": ({"k": pa.date32()}, [(None,), (date(1970, 1, 1),), (date(1969, 1, 1),), (date(2024, 2, 29),)]),
+    "decimal": ({"k": pa.decimal128(20, 2)}, [(None,), (Decimal("0.00"),), (Decimal("1.50"),), (Decimal(-(10**17)),)]),
+    "composite": (
+        {"a": pa.string(), "b": pa.int64(), "c": pa.float64()},
+        [(a, b, c) for a in (None, "", "x") for b in (None, 0, 1) for c in (None, -0.0, NAN, 0.0)],
+    ),
+    "composite, no nulls": (
+        {"a": pa.int32(), "b": pa.bool_()},
+        [(a, b) for a in (0, 1, 2) for b in (True, False)],
+    ),
+}
+
+
+def comparable(value: Any) -> Any:
+    """Make NaN equal to NaN and -0.0 equal to 0.0, whatever holds them."""
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else value + 0.0
+    if isinstance(value, tuple | list):
+        return tuple(comparable(item) for item in value)
+    return {name: comparable(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+
+@dataclass(frozen=True)
+class KeyKind:
+    """A kind of key, with a hash that has only `hashes` different values, to force collisions."""
+
+    name: str
+    hashes: int = 2**61
+
+    @property
+    def types(self) -> dict[str, pa.DataType]:
+        return KEY_KINDS[self.name][0]
+
+    @property
+    def pool(self) -> list[tuple[Any, ...]]:
+        return KEY_KINDS[self.name][1]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.types)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([*self.types.items(), *((name, kind) for name, (kind, _) in VALUES.items())])
+
+    def hash(self, key: tuple[Any, ...]) -> int:
+        """Hash as Spark does: null leaves the hash as it is, so (x, null) and (null, x) collide."""
+        parts = [repr(item) for item in comparable(key) if item is not None]
+        return zlib.crc32("".join(parts).encode()) * 2654435761 % self.hashes - self.hashes // 2
+
+    def slot(self, key: tuple[Any, ...]) -> int:
+        return int(slots_of_hashes(np.array([self.hash(key)]), SLOTS)[0])
+
+    def table(self, rows: Sequence[tuple[Any, ...]]) -> tuple[pa.Table, IntArray]:
+        """Return rows, each a key and its values, as a lane gets them: sorted by slot, with the hash if needed."""
+        rows = sorted(rows, key=lambda row: self.slot(row[0]))
+        columns = {
+            name: pa.array([row[0][at] for row in rows], kind) for at, (name, kind) in enumerate(self.types.items())
+        } | {name: pa.array([row[1][at] for row in rows], kind) for at, (name, (kind, _)) in enumerate(VALUES.items())}
+        if AGGREGATE.needs_hash(self.schema, self.names):
+            columns[HASH] = pa.array([self.hash(row[0]) for row in rows], pa.int64())
+        return pa.table(columns), np.array([self.slot(row[0]) for row in rows], np.int64)
+
+
+@dataclass
+class Model:
+    """All rows of every key."""
+
+    kind: KeyKind
+    rows: dict[Hashable, list[tuple[Any, ...]]] = field(default_factory=dict)
+    slots: dict[Hashable, int] = field(default_factory=dict)
+
+    def add(self, rows: Sequence[tuple[Any, ...]]) -> list[Hashable]:
+        """Take in rows; return the keys they touch, in the order in which a lane names them."""
+        ordered = sorted(rows, key=lambda row: self.kind.slot(row[0]))
+        for key, values in ordered:
+            self.rows.setdefault(comparable(key), []).append(values)
+            self.slots[comparable(key)] = self.kind.slot(key)
+        return list(dict.fromkeys(comparable(key) for key, _ in ordered))
+
+    def output(self, key: Hashable) -> dict[str, Any]:
+        columns = dict(zip(VALUES, zip(*self.rows[key], strict=True), strict=True))
+        row: dict[str, Any] = dict(zip(self.kind.names, key, strict=True))  # type: ignore[call-overload]
+        for name, agg in AGGREGATE.aggregates.items():
+            row[name] = comparable(aggregate(agg, columns, len(self.rows[key])))
+        return row
+
+
+def aggregate(agg: Agg, columns: dict[str, tuple[Any, ...]], rows: int) -> Any:
+    """Return what Spark would."""
+    if agg.column is None:
+        return rows
+    values = columns[agg.column]
+    present = [value for value in values if value is not None]
+    if agg.function in ("first", "last"):
+        return values[0 if agg.function == "first" else -1]
+    if agg.function == "count":
+        return len(present)
+    if not present:
+        return None
+    if agg.function in ("min", "max"):
+        choose = min if agg.function == "min" else max
+        return choose(present, key=_spark_order)
+    if agg.function == "sum":
+        return sum(present)
+    return _mean(present)
+
+
+def _spark_order(value: Any) -> Any:
+    if isinstance(value, float):
+        return math.isnan(value), value
+    return value.encode() if isinstance(value, str) else value
+
+
+def _mean(values: list[Any]) -> Any:
+    if not isinstance(values[0], Decimal):
+        return sum(map(float, values)) / len(values)
+    with localcontext(prec=60):
+        return (sum(values) / len(values)).quantize(Decimal("0.000001"), ROUND_HALF_UP)
+
+
+def rows_of(table: pa.Table) -> list[dict[str, Any]]:
+    """Return a table's rows, comparable."""
+    return [comparable(row) for row in table.to_pylist()]
+
+
+def slots_of(table: pa.Table) -> list[int]:
+    slots: list[int] = table[SLOT].to_pylist()
+    return slots
