@@ -105,7 +105,8 @@ def rates(resident: Resident, blocks: list[Bids]) -> npt.NDArray[np.float64]:
         started = time.perf_counter()
         resident.fold(rows, slots)
         seconds.append(time.perf_counter() - started)
-    return np.array([len(slots) for _, slots in blocks]) / np.array(seconds) / 1e6
+    each: npt.NDArray[np.float64] = np.array([len(slots) for _, slots in blocks]) / np.array(seconds) / 1e6
+    return each
 
 
 def speed(kind: Kind, operator: Aggregate, keys: int, rounds: int) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,7 @@ from evenflow.control import Ack
 from evenflow.migration import Event
 from evenflow.model import LoadReport
 
-records = np.array([400, 380, 360, 340, 30, 30, 30, 30])  # what each of 8 slots gets per epoch
+records = np.array([400, 30, 380, 30, 360, 30, 340, 30])  # what each of 8 slots gets per epoch
 controller = ef.Controller(ef.RoutingTable.even(slots=8, lanes=2), ef.policy_named("even"), ef.strategy_named("fluid"))
 
 for epoch in range(12):

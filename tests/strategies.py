@@ -12,6 +12,11 @@ from evenflow.model import LaneLoad, LoadView, LoadWindow, RoutingTable, SlotLoa
 Value = TypeVar("Value")
 
 
+def runs(slots: int, lanes: int) -> RoutingTable:
+    """A table with each lane's slots in a row, easier to read in a test than slots dealt out in turn."""
+    return RoutingTable(np.arange(slots) * lanes // slots, tuple(range(lanes)))
+
+
 @st.composite
 def tables(draw: st.DrawFn, max_slots: int = 24, max_lanes: int = 6, min_lanes: int = 1) -> RoutingTable:
     """Any routing table: lane numbers may have holes, lanes may own nothing."""

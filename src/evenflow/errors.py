@@ -8,6 +8,7 @@
     │   └── CheckpointMismatchError  a checkpoint of another query: change the query or the location
     ├── PolicyError               a policy proposed something that cannot be: mend the policy
     ├── OperatorError             an operator failed on the rows of a slot: mend the operator or the data
+    ├── LaneFailedError           a lane stopped with an error: its message says what to mend
     ├── DamagedFileError          a file of the checkpoint is not what was written: restore it, or start over
     ├── UnreachableError          a location cannot be read or written now: mend it and start again
     ├── StoppedError              the query was stopped while something waited: nothing to do
@@ -68,6 +69,17 @@ class OperatorError(EvenflowError):
     def __reduce__(self) -> tuple[type[OperatorError], tuple[str, int, str]]:
         """Travel from a lane to the driver."""
         return type(self), (self.operator, self.slot, self.problem)
+
+
+class LaneFailedError(EvenflowError):
+    """A lane could not go on; the message is the lane's, its traceback is attached as a note."""
+
+    def __init__(self, lane: int, kind: str, message: str, detail: str = "") -> None:
+        """Say which lane failed and with what."""
+        super().__init__(f"lane {lane} failed: {kind}: {message}")
+        self.lane, self.kind = lane, kind
+        if detail:
+            self.add_note(detail)
 
 
 class ProtocolError(EvenflowError):

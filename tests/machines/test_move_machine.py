@@ -45,6 +45,7 @@ from hypothesis.stateful import (
 from evenflow.control import Ack, Controller, ControllerOptions, ControllerState
 from evenflow.migration import STRATEGIES, Event, MoveLife, Phase, QueuedStep, strategy_named
 from evenflow.model import Epoch, LaneId, LaneLoad, LoadReport, LoadView, Move, RoutingTable, SlotId, SlotLoads
+from tests.strategies import runs
 
 SLOTS = 2  # few, so that things happen to the same one
 LANES = 3
@@ -170,7 +171,7 @@ class MoveMachine(RuleBasedStateMachine):
 
     @initialize(strategy=st.sampled_from(sorted(STRATEGIES)), limit=st.sampled_from([None, 0]))
     def start(self, strategy: str, limit: int | None) -> None:
-        table = RoutingTable.even(SLOTS, LANES)
+        table = runs(SLOTS, LANES)
         self.strategy, self.policy = strategy_named(strategy), Restless()
         self.options = ControllerOptions(patience=2, max_bytes_in_flight=limit)
         self.controller = Controller(table, self.policy, self.strategy, self.options)

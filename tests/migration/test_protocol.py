@@ -150,14 +150,6 @@ class TestStories:
             with pytest.raises(ProtocolError):
                 life(Event.ANNOUNCE, *before, event)
 
-    @pytest.mark.parametrize(("lane", "phase"), [(0, Phase.RECOVERING), (3, Phase.ANNOUNCED), (5, Phase.ANNOUNCED)])
-    def test_the_loss_of_a_lane_counts_by_its_part_in_the_move(self, lane: int, phase: Phase) -> None:
-        assert MoveLife(MOVE).announced(1).after_loss_of(lane) == MoveLife(MOVE, phase, 1)
-
-    def test_a_stranger_lost_drops_no_plan(self) -> None:
-        assert MoveLife(MOVE).after_loss_of(5).phase is Phase.PLANNED
-        assert MoveLife(MOVE).after_loss_of(0).phase is Phase.CANCELLED
-
 
 class TestIllegal:
     @pytest.mark.parametrize(

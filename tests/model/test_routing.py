@@ -19,9 +19,10 @@ def test_a_hash_falls_into_the_slot_that_sparks_pmod_gives(hashes: list[int], sl
 
 
 def test_the_first_table_is_dealt_out_evenly() -> None:
-    assert RoutingTable.even(8, 3).owners.tolist() == [0, 0, 0, 1, 1, 1, 2, 2]
-    assert RoutingTable.even(2, 4).owners.tolist() == [0, 2]
-    assert RoutingTable.even(4, [5, 3]).owners.tolist() == [3, 3, 5, 5]
+    assert RoutingTable.even(8, 3).owners.tolist() == [0, 1, 2, 0, 1, 2, 0, 1]
+    assert RoutingTable.even(2, 4).owners.tolist() == [0, 1]
+    assert RoutingTable.even(4, [5, 3]).owners.tolist() == [3, 5, 3, 5]
+    assert len(RoutingTable.even(256, 4).with_lanes(range(8)).difference(RoutingTable.even(256, 8))) == 128
     assert str(RoutingTable.even(8, 3)) == "routing table v0 (8 slots; lane 0: 3, lane 1: 3, lane 2: 2)"
 
 

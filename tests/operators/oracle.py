@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_UP, Decimal, localcontext
@@ -34,8 +34,8 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
 NUMBERS = ("whole", "short", "real", "single", "price")
 AGGREGATE = Aggregate(
     {"rows": Agg("count")}
-    | {f"{name}_{column}": Agg(name, column) for column in VALUES for name in ("count", "min", "max", "first", "last")}
-    | {f"{name}_{column}": Agg(name, column) for column in NUMBERS for name in ("sum", "mean")}
+    | {f"{name}_{column}": Agg(name, column) for column in VALUES for name in ("min", "max", "first", "last")}
+    | {f"{name}_{column}": Agg(name, column) for column in NUMBERS for name in ("count", "sum", "mean")}
 )
 
 KEY_KINDS: dict[str, tuple[dict[str, pa.DataType], list[tuple[Any, ...]]]] = {
@@ -145,12 +145,16 @@ def aggregate(agg: Agg, columns: dict[str, tuple[Any, ...]], rows: int) -> Any:
         return len(present)
     if not present:
         return None
-    if agg.function in ("min", "max"):
-        choose = min if agg.function == "min" else max
-        return choose(present, key=_spark_order)
-    if agg.function == "sum":
-        return sum(present)
-    return _mean(present)
+    reduce: dict[str, Callable[[list[Any]], Any]] = {"min": _least, "max": _greatest, "sum": sum, "mean": _mean}
+    return reduce[agg.function](present)
+
+
+def _least(values: list[Any]) -> Any:
+    return min(values, key=_spark_order)
+
+
+def _greatest(values: list[Any]) -> Any:
+    return max(values, key=_spark_order)
 
 
 def _spark_order(value: Any) -> Any:

@@ -22,7 +22,7 @@ from evenflow.policies.choices import (
     universal_hash,
 )
 from tests.policies.steady import steady_rounds, steady_view
-from tests.strategies import views
+from tests.strategies import runs, views
 
 SEEDS = st.integers(0, 5)
 
@@ -33,7 +33,7 @@ def lane_variance(view: LoadView, table: RoutingTable) -> float:
 
 def skewed_view(slots: int = 100, lanes: int = 10, memory: object = None) -> LoadView:
     records = np.random.default_rng(3).integers(0, 200, slots)
-    return steady_view(RoutingTable.even(slots, lanes), SlotLoads.of(records), memory)
+    return steady_view(runs(slots, lanes), SlotLoads.of(records), memory)
 
 
 # The family (GZ-M8)
@@ -92,7 +92,7 @@ def test_the_heaviest_choose_first_and_the_less_loaded_candidate_is_taken() -> N
 
 
 def test_one_lane_leaves_no_choice() -> None:
-    view = steady_view(RoutingTable.even(4, 1), SlotLoads.of([5, 9, 4, 0]))
+    view = steady_view(runs(4, 1), SlotLoads.of([5, 9, 4, 0]))
     assert proposal_of(Pkg(), view).moves == ()
 
 
@@ -162,7 +162,7 @@ def test_a_fresh_function_moves_nine_in_ten_of_ten_lanes_and_never_stops() -> No
     loads = SlotLoads.of(np.ones(1000))
     shares = [
         len(proposal.moves) / 1000
-        for _, proposal in steady_rounds(UhlbFresh(), RoutingTable.even(1000, 10), loads, rounds=20)
+        for _, proposal in steady_rounds(UhlbFresh(), runs(1000, 10), loads, rounds=20)
     ]
     assert np.mean(shares) == pytest.approx(0.9, abs=0.02)
     assert min(shares) > 0.7

@@ -15,7 +15,7 @@ from evenflow.model.slots import FloatArray, IntArray
 from evenflow.policies.base import proposal_of
 from evenflow.policies.clb import MAX_SLOTS, Clb, ClbMoment, correlation_sets, moment_sets, owners_of_sets
 from tests.policies.steady import steady_rounds, steady_view
-from tests.strategies import views
+from tests.strategies import runs, views
 
 EAGER = [Clb(period=1), ClbMoment(period=1)]
 BOTH = pytest.mark.parametrize("policy", EAGER, ids=lambda policy: policy.name)
@@ -183,7 +183,7 @@ def test_an_unchanged_partition_stays_whatever_its_labels(view: LoadView, random
 
 
 def day_view(windows: int = 30, slots: int = 40, lanes: int = 4, memory: object = None) -> LoadView:
-    table = RoutingTable.even(slots, lanes)
+    table = runs(slots, lanes)
     series = daily_wave(np.random.default_rng(7), slots, windows)
     loads = [SlotLoads.of(column, state_bytes=column) for column in series.T]
     return LoadView(tuple(window_of(table, load) for load in loads), table, memory)
@@ -225,7 +225,7 @@ def test_it_does_what_its_cut_says(policy: Clb | ClbMoment) -> None:
 
 @BOTH
 def test_an_idle_stream_is_left_alone_and_balanced_when_it_wakes(policy: Clb | ClbMoment) -> None:
-    idle = steady_view(RoutingTable.even(8, 2), SlotLoads.of([0] * 8))
+    idle = steady_view(runs(8, 2), SlotLoads.of([0] * 8))
     proposal = proposal_of(policy, idle)
     assert (proposal.moves, proposal.memory) == ((), None)
 
@@ -233,7 +233,7 @@ def test_an_idle_stream_is_left_alone_and_balanced_when_it_wakes(policy: Clb | C
 @BOTH
 def test_too_many_slots_are_refused_with_another_policy_to_use(policy: Clb | ClbMoment) -> None:
     slots = MAX_SLOTS + 1
-    view = steady_view(RoutingTable.even(slots, 2), SlotLoads.of(np.ones(slots)))
+    view = steady_view(runs(slots, 2), SlotLoads.of(np.ones(slots)))
     with pytest.raises(PolicyError, match=r"up to 8,192 slots, got 8,193; use 'even' or 'elb'"):
         proposal_of(policy, view)
 

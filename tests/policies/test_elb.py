@@ -15,7 +15,7 @@ from evenflow.model.balance import max_over_mean, moved_state, variance
 from evenflow.policies.base import Proposal, proposal_of
 from evenflow.policies.elb import Elb
 from tests.policies.steady import steady_rounds, steady_view
-from tests.strategies import views
+from tests.strategies import runs, views
 
 
 def view_of(records: npt.ArrayLike, owners: npt.ArrayLike, lanes: int, state: npt.ArrayLike | None = None) -> LoadView:
@@ -95,7 +95,7 @@ def test_the_heaviest_slot_goes_to_the_least_loaded_lane() -> None:
 def test_lanes_follow_the_load_up_and_down() -> None:
     policy = Elb(lower=80, upper=120)
     slots = np.full(80, 5)
-    table = RoutingTable.even(80, 4)
+    table = runs(80, 4)
 
     def turn(records: npt.NDArray[np.int64]) -> tuple[Proposal, RoutingTable, list[float]]:
         view = steady_view(table, SlotLoads.of(records))
@@ -137,7 +137,7 @@ def test_a_drained_lane_hands_over_idle_and_hot_slots_too() -> None:
     ],
 )
 def test_the_number_of_lanes_is_clamped_and_damped(options: dict[str, Any], lanes: int) -> None:
-    view = steady_view(RoutingTable.even(80, 4), SlotLoads.of(np.full(80, 10)))
+    view = steady_view(runs(80, 4), SlotLoads.of(np.full(80, 10)))
     proposal = proposal_of(Elb(lower=80, upper=120, **options), view)
     assert len(after(view, proposal).lanes) == lanes
 
@@ -149,7 +149,7 @@ def test_no_more_lanes_than_slots_are_asked_for() -> None:
 
 @pytest.mark.parametrize("records", [1, 2, 700])
 def test_without_bounds_the_number_of_lanes_stays(records: int) -> None:
-    view = steady_view(RoutingTable.even(30, 3), SlotLoads.of(np.full(30, records)))
+    view = steady_view(runs(30, 3), SlotLoads.of(np.full(30, records)))
     assert (proposal_of(Elb(), view).moves, proposal_of(Elb(), view).add_lanes) == ((), 0)
 
 

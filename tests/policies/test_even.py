@@ -17,7 +17,7 @@ from evenflow.policies.packing import Problem, pack, stay
 from evenflow.workloads import workload_named
 from tests.oracle import fewest_bytes, least_maximum, small_problem
 from tests.policies.steady import steady_rounds, steady_view
-from tests.strategies import slot_loads, tables, views
+from tests.strategies import runs, slot_loads, tables, views
 
 
 def test_close_to_the_exact_optimum_for_few_bytes() -> None:
@@ -63,7 +63,7 @@ def test_never_makes_the_busiest_lane_busier(view: LoadView) -> None:
 
 
 def test_balances_busy_time_not_counts() -> None:
-    table = RoutingTable.even(16, 2)
+    table = runs(16, 2)
     dear = np.where(table.owners == 0, 0.05, 0.01)
     window = window_of(table, SlotLoads.of(np.full(16, 100), dear, np.full(16, 1000)))
     after = proposal_of(Even(), LoadView((window,), table)).table_after(table)
@@ -103,7 +103,7 @@ def test_takes_the_coarser_plan_when_the_finest_is_too_dear() -> None:
 
 
 def test_counts_what_waits_on_a_saturated_lane() -> None:
-    table = RoutingTable.even(8, 2)
+    table = runs(8, 2)
     loads = SlotLoads.of([100] * 8, [0.125] * 8, [100] * 8, pending=[900] * 4 + [0] * 4)
     lanes = (LaneLoad(0, idle_s=0.0, window_s=0.5, queue=3600), LaneLoad(1, idle_s=0.0, window_s=0.5))
     proposal = proposal_of(Even(), LoadView((LoadWindow(loads, lanes),), table))
@@ -113,7 +113,7 @@ def test_counts_what_waits_on_a_saturated_lane() -> None:
 
 
 def test_moves_state_only_where_memory_allows() -> None:
-    table = RoutingTable.even(8, 2)
+    table = runs(8, 2)
     loads = SlotLoads.of([100] * 8, [0.2] * 4 + [0.01] * 4, [1000] * 8)
     lanes = tuple(LaneLoad(lane, 0.0, 1.0, memory_budget=5000) for lane in (0, 1))
     after = proposal_of(Even(), LoadView((LoadWindow(loads, lanes),), table)).table_after(table)
@@ -123,7 +123,7 @@ def test_moves_state_only_where_memory_allows() -> None:
 def test_relieves_a_lane_that_has_turned_slow() -> None:
     """The lane's true speed is found out: lanes end even although every record costs twice as much on lane 5."""
     slow = np.where(np.arange(8) == 5, 2.0, 1.0)
-    table = RoutingTable.even(256, 8)
+    table = runs(256, 8)
     records = np.full(256, 400)
 
     def window(at: RoutingTable, slowness: FloatArray) -> LoadWindow:
@@ -145,7 +145,7 @@ def test_relieves_a_lane_that_has_turned_slow() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_noise_alone_moves_nothing(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    table, memory, moved = RoutingTable.even(256, 8), None, 0
+    table, memory, moved = runs(256, 8), None, 0
     windows: list[LoadWindow] = []
     for _ in range(500):
         records = rng.poisson(400, 256)
@@ -161,7 +161,7 @@ def test_noise_alone_moves_nothing(seed: int) -> None:
 
 def test_a_small_lasting_imbalance_is_seen_through_noise() -> None:
     rng = np.random.default_rng(1)
-    table, memory, moved = RoutingTable.even(256, 8), None, 0
+    table, memory, moved = runs(256, 8), None, 0
     windows: list[LoadWindow] = []
     dearer = np.where(table.owners == 3, 1.06, 1.0)
     for _ in range(24):

@@ -17,7 +17,7 @@ from evenflow.model.slots import BoolArray, FloatArray, IntArray
 from evenflow.policies.base import Policy, proposal_of
 from evenflow.policies.flux import Collection, FluxHybrid, FluxLoad, FluxMemory
 from tests.policies.steady import steady_rounds
-from tests.strategies import tables, views
+from tests.strategies import runs, tables, views
 
 MB = 1 << 20
 
@@ -90,7 +90,7 @@ class TestLoadPaper:
     ) -> None:
         # FX-E2, FX-E3: a saturating source runs as fast as its slowest lane lets it.
         capacity = np.where(np.arange(32) < slow, 0.43, 1.0) * 6.9e5 / 32
-        table, total = RoutingTable.even(32 * 64, 32), 0
+        table, total = runs(32 * 64, 32), 0
         while True:
             share = table.sum_by_lane(np.ones(table.slots)) / table.slots
             rate = float((capacity / share).min())
@@ -263,7 +263,7 @@ class TestMemory:
         # finds "one partition on disk" on each pressed lane.
         budgets = np.where(np.arange(32) < pressed, 512, 1024) * MB
         sizes = np.full(32 * 128, 6 * MB)
-        table = settle(FluxMemory(), RoutingTable.even(sizes.size, 32), sizes, budgets)
+        table = settle(FluxMemory(), runs(sizes.size, 32), sizes, budgets)
         excess = (budgets - table.sum_by_lane(sizes))[:pressed]
         assert {int(over) for over in np.ceil(np.maximum(0, -excess) / (6 * MB))} == left_over
 
@@ -352,7 +352,7 @@ class TestHybrid:
             return share
 
         def rest(policy: Policy) -> tuple[float, int]:
-            table = settle(policy, RoutingTable.even(sizes.size, 32), sizes, budgets, used)
+            table = settle(policy, runs(sizes.size, 32), sizes, budgets, used)
             rate = 128 * float((capacity / table.sum_by_lane(np.ones(table.slots))).min())
             return round(rate, 3), int(spilled_slots(table, sizes, budgets).sum())
 

@@ -12,7 +12,7 @@ from evenflow.model import LaneLoad, LoadView, LoadWindow, Move, RoutingTable, S
 from evenflow.model.balance import variance
 from evenflow.policies import POLICIES, Proposal, policy_named, proposal_of
 from tests.policies.steady import steady_rounds, steady_view
-from tests.strategies import slot_loads, tables, views
+from tests.strategies import runs, slot_loads, tables, views
 
 NEVER_RESTS = {"uhlb-fresh"}  # by definition: a new hash function every time
 every_policy = pytest.mark.parametrize("name", POLICIES)
@@ -89,7 +89,7 @@ def test_no_worse_balance_where_it_is_promised(name: str, data: st.DataObject) -
 )
 @pytest.mark.parametrize("lanes", [1, 2, 6], ids=["1 lane", "2 lanes", "as many lanes as slots"])
 def test_edge_cases_are_answered(name: str, records: list[int], lanes: int) -> None:
-    table = RoutingTable.even(6, lanes)
+    table = runs(6, lanes)
     loads = SlotLoads.of(records, np.array(records) * 1e-3, records, pending=records)
     proposal = proposal_of(policy_named(name), steady_view(table, loads))
     if lanes == 1 or not any(records):
@@ -101,7 +101,7 @@ def test_edge_cases_are_answered(name: str, records: list[int], lanes: int) -> N
 @pytest.mark.parametrize("name", sorted(POLICIES.keys() - {"clb", "clb-moment", "uhlb-fresh"}))
 def test_a_million_slots_are_answered(name: str) -> None:
     rng = np.random.default_rng(1)
-    table = RoutingTable.even(1_000_000, 100)
+    table = runs(1_000_000, 100)
     records = rng.poisson(3, 1_000_000)
     view = LoadView((window_of(table, SlotLoads.of(records, records * 1e-5, records, records)),), table)
     proposal_of(policy_named(name), view)
@@ -109,7 +109,7 @@ def test_a_million_slots_are_answered(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["clb", "clb-moment"])
 def test_policies_that_compare_pairs_refuse_a_million_slots(name: str) -> None:
-    table = RoutingTable.even(1_000_000, 4)
+    table = runs(1_000_000, 4)
     view = LoadView((window_of(table, SlotLoads.of(np.ones(1_000_000))),), table)
     with pytest.raises(PolicyError, match="even"):
         proposal_of(policy_named(name), view)
@@ -144,10 +144,11 @@ class Answers:
         (Proposal(retire=(0, 1)), "retires every lane"),
         (Proposal((Move(0, 0, 1),), retire=(1,)), "which it also retires"),
         (Proposal(not_curable=(77,)), "which do not exist"),
+        (Proposal(collect_s=float("nan")), "window of nan s; it must be 0 or more"),
     ],
 )
 def test_nonsense_is_refused_as_a_whole(answer: object, message: str) -> None:
-    table = RoutingTable.even(4, 2)
+    table = runs(4, 2)
     view = steady_view(table, SlotLoads.of([1, 1, 1, 1]))
     with pytest.raises(PolicyError, match=message) as caught:
         proposal_of(Answers(answer), view)
@@ -155,7 +156,7 @@ def test_nonsense_is_refused_as_a_whole(answer: object, message: str) -> None:
 
 
 def test_just_moves_are_a_proposal_too() -> None:
-    view = steady_view(RoutingTable.even(4, 2), SlotLoads.of([1, 1, 1, 1]))
+    view = steady_view(runs(4, 2), SlotLoads.of([1, 1, 1, 1]))
     assert proposal_of(Answers(iter([Move(0, 0, 1)])), view) == Proposal((Move(0, 0, 1),))
 
 
@@ -165,7 +166,7 @@ def test_a_policy_cannot_change_what_it_is_shown() -> None:
             view.last.slots.records[0] = 0
             return Proposal()
 
-    view = steady_view(RoutingTable.even(4, 2), SlotLoads.of([1, 1, 1, 1]))
+    view = steady_view(runs(4, 2), SlotLoads.of([1, 1, 1, 1]))
     with pytest.raises(PolicyError, match="Vandal failed: ValueError: assignment destination is read-only"):
         proposal_of(Vandal(), view)
 
@@ -197,7 +198,7 @@ def test_autoflow_follows_the_expected_traces(
     lanes: int, shares: list[float], expected: list[list[float] | None]
 ) -> None:
     """16 equally loaded slots per reducer; the trace of shares that experiments.md computes for AF-E2 to E8."""
-    table = RoutingTable.even(16 * lanes, lanes)
+    table = runs(16 * lanes, lanes)
     counts = np.repeat(np.array(shares) / 16, 16) * 48_000
     rounds = list(steady_rounds(policy_named("autoflow"), table, SlotLoads.of(np.round(counts)), len(expected) + 2))
     traces = [100 * now.sum_by_lane(counts) / counts.sum() for now, _ in rounds[1:]]
@@ -222,14 +223,14 @@ def test_autoflow_readings() -> None:
 
 
 def test_views_and_windows_refuse_what_cannot_be() -> None:
-    table = RoutingTable.even(4, 2)
+    table = runs(4, 2)
     window = window_of(table, SlotLoads.of([1, 2, 3, 4]))
     with pytest.raises(InputError, match="at least 1 load window"):
         LoadView((), table)
     with pytest.raises(InputError, match="4 slots does not fit a table of 5"):
-        LoadView((window,), RoutingTable.even(5, 2))
+        LoadView((window,), runs(5, 2))
     with pytest.raises(InputError, match=r"lanes \[0, 1\], the table \[0, 1, 2\]"):
-        LoadView((window,), RoutingTable.even(4, 3))
+        LoadView((window,), runs(4, 3))
     with pytest.raises(InputError, match="finite"):
         SlotLoads.of([1, 2], [np.nan, 1])
     with pytest.raises(InputError, match="negative"):

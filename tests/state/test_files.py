@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import pickle
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -67,7 +68,7 @@ def test_tables_come_back(folder: Folder, rows: int, verify: bool) -> None:
 @pytest.mark.parametrize("verify", [True, False])
 def test_chunks_are_batches(folder: Folder, verify: bool) -> None:
     plain = table().select(["key", "text"])
-    ref = folder.write_table("x.arrow", pa.concat_tables([plain.slice(0, 30), plain.slice(30, 0), plain.slice(30)]))
+    ref = folder.write_table("x.arrow", pa.concat_tables([plain.slice(0, 30), plain.slice(30)]))
     first, second = folder.read_batches(ref, [1, 0], verify=verify)
     assert (first.num_rows, second.num_rows) == (70, 30)
     assert pa.Table.from_batches([second, first]).equals(plain.combine_chunks())
@@ -127,7 +128,7 @@ def test_a_failed_write_leaves_no_file(
         raise error
 
     folder = Folder.at(str(tmp_path))
-    monkeypatch.setattr(*((os, "fsync") if where == "fsync" else (Path, "replace")), fail)
+    monkeypatch.setattr(os if where == "fsync" else Path, where, fail)
     with pytest.raises((UnreachableError, Killed)):
         folder.write_bytes("name", b"data")
     monkeypatch.undo()
@@ -137,13 +138,12 @@ def test_a_failed_write_leaves_no_file(
     assert left == [] if isinstance(error, OSError) else [name.endswith(".tmp") for name in left] == [True]
 
 
-def test_a_failing_table_leaves_no_file(tmp_path: Path) -> None:
-    folder = Folder.at(str(tmp_path))
-    storage = folder.storage
-    with pytest.raises(RuntimeError), storage.create("x") as write:
-        write(b"half")
-        raise RuntimeError
-    assert folder.names() == []
+def test_a_table_that_cannot_be_written_leaves_no_file(folder: Folder) -> None:
+    broken = pa.Table.from_batches([], pa.schema([pa.field("x", pa.int64())]))
+    with pytest.raises(AttributeError):
+        folder.write_table("x", [broken])
+    if not isinstance(folder.storage, RemoteStorage) or not folder.storage.whole_uploads:
+        assert folder.names() == []
 
 
 FLAWS = ["cut", "longer", "emptied", "flipped", "missing", "foreign"]
@@ -172,15 +172,15 @@ def test_a_damaged_file_is_named(folder: Folder, flaw: str) -> None:
     data = folder.write_bytes("d/data.bin", b"0123456789")
     arrow = folder.write_table("d/table.arrow", table())
     folder.write_json("d/note.json", Note("hello", 3))
-    for name in ("d/data.bin", "d/table.arrow", "d/note.json"):
+    reads: dict[str, Callable[[], object]] = {
+        "d/data.bin": lambda: folder.read_bytes(data),
+        "d/table.arrow": lambda: folder.read_table(arrow),
+        "d/note.json": lambda: folder.read_json("d/note.json", Note),
+    }
+    for name, read in reads.items():
         spoil(path_of(folder, name), flaw)
         with pytest.raises(DamagedFileError, match=re.escape(folder.storage.address(name))) as caught:
-            if name.endswith("bin"):
-                folder.read_bytes(data)
-            elif name.endswith("arrow"):
-                folder.read_table(arrow)
-            else:
-                folder.read_json(name, Note)
+            read()
         assert "new checkpoint location" in str(caught.value)
         assert "secret" not in str(caught.value)
 
@@ -249,7 +249,7 @@ def test_an_unknown_place_is_unreachable(location: str) -> None:
 def test_a_place_that_cannot_be_written_is_unreachable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     folder = Folder.at(f"{tmp_path}/file/below")
-    with pytest.raises(UnreachableError, match="cannot write .*file/below/x.* start again"):
+    with pytest.raises(UnreachableError, match=r"cannot write .*file/below/x.* start again"):
         folder.write_bytes("x", b"")
     with pytest.raises(UnreachableError, match="cannot list"):
         folder.names("x")

@@ -51,8 +51,8 @@ from evenflow.policies.base import policy_name
 class ControllerOptions:
     """The brakes. All have defaults; the policies' own thresholds are theirs.
 
-    `window_epochs`: epochs per load window, at least. `warm_up_windows`: windows to see before the policy is asked for the
-    first time; with two, noise can be told from skew. `history`: windows kept for policies that look back.
+    `window_epochs`: epochs per load window, at least. `warm_up_windows`: windows to see before the policy is asked
+    for the first time; with two, noise can be told from skew. `history`: windows kept for policies that look back.
     `cooldown_windows`: full windows that are watched after the last move before the policy is asked again; the one
     in which a move completed is never used (AF-A26). `max_bytes_in_flight`: state announced and not yet settled;
     one slot may always go. `min_gain`: share of the busiest lane's time that a plan must take off it, 0 trusts the
@@ -73,7 +73,8 @@ class ControllerOptions:
 
     def __post_init__(self) -> None:
         """Refuse numbers that would stop the controller for good."""
-        for name, least in (("window_epochs", 1), ("warm_up_windows", 1), ("history", 1), ("cooldown_windows", 0), ("patience", 0)):
+        least_of = {"window_epochs": 1, "warm_up_windows": 1, "history": 1, "cooldown_windows": 0, "patience": 0}
+        for name, least in least_of.items():
             if getattr(self, name) < least:
                 raise InputError(f"controller: {name} must be at least {least}, got {getattr(self, name)}")
         if not 0 <= self.min_gain < 1:

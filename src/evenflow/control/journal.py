@@ -99,7 +99,7 @@ class PhaseChanged(Entry):
 
 @dataclass(frozen=True, slots=True)
 class StateMoved(Entry):
-    """The state of a slot has left its lane: its keys, its bytes, and how long the lane took to write all it handed off."""
+    """The state of a slot has left its lane; `seconds` is what the lane took to write all it handed off at once."""
 
     move: Move
     keys: int

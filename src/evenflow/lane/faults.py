@@ -1,8 +1,8 @@
 """Scripted failures: a process kills itself at a named point, once. Tests and `examples/` use it, nothing else does.
 
 A script is text like ``lane.folded@1:3`` (point, lane, epoch; ``*`` for any), several separated by commas, in the
-environment variable ``EVENFLOW_FAULTS``; ``EVENFLOW_FAULTS_DONE`` names a folder in which a fired fault leaves its mark,
-so that the next attempt survives the point.
+environment variable ``EVENFLOW_FAULTS``; ``EVENFLOW_FAULTS_DONE`` names a folder in which a fired fault leaves its
+mark, so that the next attempt survives the point.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -145,15 +145,17 @@ def encode(message: ToLane | FromLane) -> bytes:
 
 def decode_to_lane(frame: bytes) -> ToLane:
     """Read a frame on the lane's side."""
-    return _decoded(_to_lane, frame)
+    message: ToLane = _decoded(_to_lane, frame)
+    return message
 
 
 def decode_from_lane(frame: bytes) -> FromLane:
     """Read a frame on the coordinator's side."""
-    return _decoded(_from_lane, frame)
+    message: FromLane = _decoded(_from_lane, frame)
+    return message
 
 
-def _decoded(decoder: msgspec.msgpack.Decoder, frame: bytes):  # type: ignore[no-untyped-def,type-arg] # noqa: ANN202
+def _decoded(decoder: msgspec.msgpack.Decoder[Any], frame: bytes) -> Any:
     try:
         return decoder.decode(frame)
     except msgspec.DecodeError as error:

@@ -37,7 +37,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from evenflow.errors import ProtocolError
-from evenflow.model import Epoch, LaneId, Move
+from evenflow.model import Epoch, Move
 
 
 class Phase(Enum):
@@ -126,11 +126,3 @@ class MoveLife:
         if phase is None:
             raise ProtocolError(f"{self.move} is {self.phase.value}: {event.value!r} cannot happen to it")
         return replace(self, phase=phase)
-
-    def after_loss_of(self, lane: LaneId) -> MoveLife:
-        """Return the move after a lane's attempt died; a lane that has no part in it changes nothing."""
-        if lane == self.move.source:
-            return self.after(Event.SOURCE_LOST)
-        if lane == self.move.target:
-            return self.after(Event.TARGET_LOST)
-        return self

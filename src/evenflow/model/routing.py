@@ -58,11 +58,14 @@ class RoutingTable(ArrayValue):
 
     @classmethod
     def even(cls, slots: int, lanes: int | Iterable[LaneId]) -> RoutingTable:
-        """Return the table a query starts with: the slots dealt out in equal, contiguous runs."""
+        """Return the table a query starts with: the slots dealt out in turn, as `hash % lanes` would.
+
+        Twice the lanes then take over every second slot and leave the others where they are.
+        """
         ids = np.arange(lanes) if isinstance(lanes, int) else np.array(sorted(lanes))
         if slots < 1 or ids.size < 1:
             raise InputError(f"a routing table needs at least 1 slot and 1 lane, got {slots} and {ids.size}")
-        return cls(ids[np.arange(slots) * ids.size // slots], tuple(ids.tolist()))
+        return cls(ids[np.arange(slots) % ids.size], tuple(ids.tolist()))
 
     @property
     def slots(self) -> int:

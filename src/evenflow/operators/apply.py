@@ -121,7 +121,7 @@ class SlotStates:
         self._objects |= objects
         self._bytes = {slot: state for slot, state in self._bytes.items() if slot not in objects}
         for slot, state in changes.items():
-            self._sizes[slot] = state.size
+            self._sizes[slot] = len(state.data)
         output = pa.concat_tables(outputs) if outputs else self._output.empty_table()
         return Folded(_table(changes), output, busy)
 

@@ -19,12 +19,7 @@ class StoredState:
     """Bytes, and how to read them."""
 
     kind: str
-    data: bytes | pa.Buffer
-
-    @property
-    def size(self) -> int:
-        """The number of bytes."""
-        return len(self.data) if isinstance(self.data, bytes) else int(self.data.size)
+    data: bytes
 
 
 def store_state(state: Any) -> StoredState:
@@ -33,7 +28,7 @@ def store_state(state: Any) -> StoredState:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, state.schema) as writer:
             writer.write(state)
-        return StoredState(TABLE if isinstance(state, pa.Table) else BATCH, sink.getvalue())
+        return StoredState(TABLE if isinstance(state, pa.Table) else BATCH, sink.getvalue().to_pybytes())
     return StoredState(PICKLE, pickle.dumps(state, _PROTOCOL))
 
 

@@ -49,12 +49,13 @@ def proposal_of(policy: Policy, view: LoadView) -> Proposal:
     who = policy_name(policy)
     try:
         answer = policy.propose(view)
+        # A generator runs while it is read, and nonsense of a new kind fails while it is checked: both are its fault.
+        proposal = answer if isinstance(answer, Proposal) else Proposal(_moves_in(who, answer))
+        _refuse_nonsense(who, proposal, view)
     except PolicyError:
         raise
     except Exception as error:
         raise PolicyError(f"policy {who} failed: {type(error).__name__}: {error}") from error
-    proposal = answer if isinstance(answer, Proposal) else Proposal(_moves_in(who, answer))
-    _refuse_nonsense(who, proposal, view)
     return proposal
 
 
@@ -71,7 +72,7 @@ def _moves_in(who: str, answer: object) -> tuple[Move, ...]:
 
 def _refuse_nonsense(who: str, proposal: Proposal, view: LoadView) -> None:
     """Raise PolicyError at the first thing in `proposal` that cannot be."""
-    _refuse_impossible_lanes(who, proposal, view)
+    _refuse_impossible_wishes(who, proposal, view)
     table = view.table
     lanes = {*table.lanes, *view.new_lanes(proposal.add_lanes)}
     owners = table.owners
@@ -105,7 +106,9 @@ def _refuse_nonsense(who: str, proposal: Proposal, view: LoadView) -> None:
         raise PolicyError(f"policy {who} calls slots {strangers} not curable, which do not exist")
 
 
-def _refuse_impossible_lanes(who: str, proposal: Proposal, view: LoadView) -> None:
+def _refuse_impossible_wishes(who: str, proposal: Proposal, view: LoadView) -> None:
+    if proposal.collect_s is not None and not 0 <= proposal.collect_s < float("inf"):
+        raise PolicyError(f"policy {who} asks for a window of {proposal.collect_s!r} s; it must be 0 or more")
     if proposal.add_lanes < 0:
         raise PolicyError(f"policy {who} asks for {proposal.add_lanes!r} more lanes; it must be 0 or more")
     unknown = [lane for lane in proposal.retire if lane not in view.table.lanes]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import re
 import secrets
 import threading
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from pyspark import InheritableThread, SparkContext
 from evenflow.errors import EvenflowError
 from evenflow.lane import LaneConfig
 from evenflow.lane.messages import PROTOCOL, FromLane, Hello, Stop, ToLane, decode_from_lane, encode
+from evenflow.spark.internals import master_of
 from evenflow.spark.lanes import lane_task
 
 _RESUBMIT_PAUSE_S = 0.2
@@ -76,7 +78,7 @@ class Coordinator:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._jobs: dict[int, Any] = {}
-        self._failures: dict[int, str] = {}
+        self._failures: dict[int, list[str]] = {}
         threading.Thread(target=self._accept, name="evenflow-accept", daemon=True).start()
 
     def start(self, lane: int) -> None:
@@ -106,7 +108,11 @@ class Coordinator:
 
     def last_failure(self, lane: int) -> str | None:
         """Return what Spark said when the lane's job failed last."""
-        return self._failures.get(lane)
+        return self._failures[lane][-1] if self._failures.get(lane) else None
+
+    def failures_in_a_row(self, lane: int) -> int:
+        """Return how often the lane's job has failed since the lane said hello last."""
+        return len(self._failures.get(lane, ()))
 
     def stop(self) -> None:
         """Tell all lanes to end, wait a little, then cancel what is left."""
@@ -137,7 +143,7 @@ class Coordinator:
             try:
                 self._context.parallelize([lane], 1).mapPartitionsWithIndex(task).collect()
             except Exception as error:  # noqa: BLE001 - a lost task; the next incarnation takes over
-                self._failures[lane] = str(error)
+                self._failures.setdefault(lane, []).append(str(error))
             incarnation += 1
             self._stopping.wait(_RESUBMIT_PAUSE_S)
 
@@ -162,6 +168,7 @@ class Coordinator:
             if number <= self._newest.get(hello.lane, (-1, -1)):
                 return False
             self._newest[hello.lane] = number
+            self._failures.pop(hello.lane, None)
             old = self._links.get(hello.lane)
             self._links[hello.lane] = _Link(hello, connection)
         if old is not None:
@@ -188,6 +195,6 @@ class Coordinator:
 
 
 def _listening_host(context: SparkContext) -> str:
-    if context.master.startswith("local[") or context.master == "local":
+    if re.fullmatch(r"local(\[.*\])?", master_of(context)):
         return "127.0.0.1"
     return context.getConf().get("spark.driver.host") or "127.0.0.1"

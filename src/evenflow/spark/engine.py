@@ -1,4 +1,4 @@
-"""The engine of one query: accepts epochs, has lanes carry them out, commits and publishes. Lock-step: one epoch at a time.
+"""The engine of one query: accepts epochs, has lanes carry them out, commits and publishes; one epoch at a time.
 
 What happens to an epoch, and what a crash at each point means::
 
@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from evenflow.control import Ack, Controller
 from evenflow.control.journal import Journal, StateMoved
-from evenflow.errors import EvenflowError, OperatorError, StoppedError
+from evenflow.errors import EvenflowError, LaneFailedError, StoppedError
 from evenflow.lane import LaneConfig
 from evenflow.lane.faults import Faults
 from evenflow.lane.messages import Adopt, Adopted, BlockSegment, Done, Failed, Release, Released, SlotToLoad, Work
@@ -38,6 +38,7 @@ from evenflow.spark.route import Router
 from evenflow.spark.sink import Sink
 from evenflow.state import Checkpoint, EpochRecord, LaneCommit, SlotRef, handoff_name
 
+_HOPELESS = 3  # a lane whose job fails this often before it says hello will not come up
 _POLL_S = 0.2  # how often a wait looks at the stop flag
 _SNAPSHOTS_PER_EPOCH = 8  # slots whose state is written out with an epoch, so that the changelog stays short
 
@@ -87,12 +88,15 @@ class Engine:
             self._carry_out(_under(self.controller.table, record), EpochTimes(began_s=time.time()))
         self._publish()
 
-    def stop(self) -> None:
-        """End the lanes; a running epoch is abandoned, it will be carried out again after a restart."""
+    def interrupt(self) -> None:
+        """End all waiting: a running epoch is abandoned, it will be carried out again after a restart."""
         self._stop.set()
+
+    def stop(self) -> None:
+        """End the lanes."""
+        self.interrupt()
         with self._carrying:
-            pass
-        self.coordinator.stop()
+            self.coordinator.stop()
 
     def on_batch(self, batch: DataFrame, epoch: int) -> None:
         """Spark hands over a micro-batch: accept it, carry it out, publish. A replayed one is done already."""
@@ -133,7 +137,7 @@ class Engine:
         self.progress.finish(record, times, self.journal)
 
     def request(self, moves: Sequence[Move]) -> None:
-        """Plan moves that were asked for by hand; between two epochs, for only one thread may talk to the controller."""
+        """Plan moves that were asked for by hand; between two epochs, since the controller knows no threads."""
         with self._carrying:
             self.controller.request(moves)
 
@@ -261,7 +265,8 @@ class Engine:
                 self._lanes[event.lane] = _LaneStatus()
                 self.controller.lane_lost(event.lane)
         elif isinstance(event.message, Failed):
-            raise OperatorError(f"lane {event.lane}: {event.message.message}\n{event.message.detail}")
+            failure = event.message
+            raise LaneFailedError(event.lane, failure.kind, failure.message, failure.detail)
         elif isinstance(event.message, Adopted):
             status = self._lanes[event.lane]
             if status.token == event.token:
@@ -274,11 +279,12 @@ class Engine:
         deadline = time.monotonic() + patience_s
         self._readmit()
         while missing := [lane for lane, status in self._lanes.items() if not status.ready]:
-            if time.monotonic() > deadline:
-                said = self.coordinator.last_failure(missing[0])
+            hopeless = [lane for lane in missing if self.coordinator.failures_in_a_row(lane) >= _HOPELESS]
+            if hopeless or time.monotonic() > deadline:
+                said = self.coordinator.last_failure((hopeless or missing)[0])
                 raise EvenflowError(
-                    f"lanes {missing} did not start within {patience_s:g} s; Spark said of lane {missing[0]}: "
-                    f"{said or 'nothing; are all task slots taken?'}"
+                    f"lanes {hopeless or missing} do not start (waited up to {patience_s:g} s). Spark says: "
+                    f"{said or 'nothing; are all task slots taken by other jobs?'}"
                 )
             try:
                 event = self.coordinator.events.get(timeout=_POLL_S)

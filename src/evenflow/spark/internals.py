@@ -1,21 +1,37 @@
 """The few things PySpark has but does not promise, in one place: type conversion between Spark and Arrow.
 
-`to_arrow_schema` and `from_arrow_schema` are what PySpark itself uses for `mapInArrow` and `toArrow`; the public API has no
-way from a StructType to an Arrow schema without running a job.
+`to_arrow_schema` and `from_arrow_schema` are what PySpark itself uses for `mapInArrow` and `toArrow`; its public API
+has no way from a StructType to an Arrow schema without running a job.
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
+from pyspark import SparkContext
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from evenflow.errors import InputError
 
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema in which `mapInArrow` sees rows of `schema`."""
-    return to_arrow_schema(schema)
+
+def arrow_schema(schema: StructType, timezone: str | None = "UTC") -> pa.Schema:
+    """Return the Arrow schema in which `mapInArrow` sees rows of `schema`; `timezone` is the session's."""
+    return to_arrow_schema(schema, timezone=timezone)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
     """Return the Spark schema of rows that `mapInArrow` returns."""
     return from_arrow_schema(schema)
+
+
+def schema_of_ddl(ddl: str) -> StructType:
+    """Return the schema that a text like ``"auction long, total long"`` describes."""
+    schema = StructType.fromDDL(ddl)
+    if not isinstance(schema, StructType):
+        raise InputError(f"expected columns such as 'auction long, total long', got {ddl!r}")
+    return schema
+
+
+def master_of(context: SparkContext) -> str:
+    """Return the master's URL; a running context always has one."""
+    return context.master or "local"

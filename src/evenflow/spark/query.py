@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from evenflow.control.journal import Journal, PhaseChanged
 from evenflow.errors import EvenflowError, StoppedError
@@ -87,7 +88,7 @@ class Query:
 
     def stop(self) -> None:
         """Stop the query and its lanes. A later start from the same checkpoint goes on where it was."""
-        self._engine._stop.set()  # noqa: SLF001 - waits inside a batch must end before Spark can
+        self._engine.interrupt()  # Spark's stop waits for a batch that is in our hands
         self._spark_query.stop()
         self._ended.wait()
 
@@ -104,8 +105,13 @@ class Query:
     def moves(self) -> list[dict[str, Any]]:
         """All moves that were announced, with their epoch and reason."""
         return [
-            {"epoch": entry.epoch, "slot": entry.move.slot, "source": entry.move.source, "target": entry.move.target,
-             "reason": entry.move.reason}
+            {
+                "epoch": entry.epoch,
+                "slot": entry.move.slot,
+                "source": entry.move.source,
+                "target": entry.move.target,
+                "reason": entry.move.reason,
+            }
             for entry in self.journal().of(PhaseChanged)
             if entry.after is Phase.ANNOUNCED and entry.before is Phase.PLANNED
         ]

@@ -52,7 +52,7 @@ _INDEX = pa.schema(
 
 @dataclass(frozen=True)
 class Routed:
-    """The blocks of an epoch, and when some of its rows arrived (seconds since 1970, and how many rows each stands for)."""
+    """The blocks of an epoch, and when some rows arrived: (seconds since 1970, how many rows it stands for)."""
 
     blocks: tuple[Block, ...]
     arrivals: tuple[tuple[float, float], ...]
@@ -156,7 +156,8 @@ def _sample(arrived: IntArray | None) -> bytes:
     """Return some arrival times, evenly picked."""
     if arrived is None:
         return b""
-    return arrived[np.linspace(0, arrived.size - 1, min(_SAMPLES, arrived.size)).astype(int)].tobytes()
+    picked = np.linspace(0, arrived.size - 1, min(_SAMPLES, arrived.size)).astype(int)
+    return bytes(arrived[picked].tobytes())
 
 
 def _index_batch(
@@ -194,7 +195,9 @@ def _blocks(index: Sequence[Row]) -> tuple[Block, ...]:
             tuple(np.frombuffer(row.counts, dtype=np.int64).tolist()),
         )
         blocks.setdefault((row.task, row.name), (file, []))[1].append(segment)
-    return tuple(Block(file, tuple(segments)) for _, (file, segments) in sorted(blocks.items(), key=lambda item: item[0]))
+    return tuple(
+        Block(file, tuple(segments)) for _, (file, segments) in sorted(blocks.items(), key=lambda item: item[0])
+    )
 
 
 def _arrivals(index: Sequence[Row]) -> tuple[tuple[float, float], ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -70,6 +71,27 @@ def _reader(location: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.R
 
 
 @dataclass
+class ParquetSink:
+    """Writes Parquet files straight from the lanes' Arrow outputs, without a Spark job in between."""
+
+    location: str
+    path: str
+    compression: str = "snappy"
+
+    def publish(self, epoch: int, files: Sequence[FileRef]) -> None:
+        """Write a file per lane; doing it again leaves the same files."""
+        filesystem, root = _filesystem(self.path)
+        filesystem.create_dir(root)
+        folder = Folder.at(self.location)
+        for number, file in enumerate(files):
+            name = f"{_prefix(epoch)}{number:05d}.{self.compression}.parquet"
+            # Readers skip names that begin with a dot, so they see the whole file or none.
+            hidden = f"{root}/.{name}"
+            pq.write_table(folder.read_table(file), hidden, compression=self.compression, filesystem=filesystem)
+            filesystem.move(hidden, f"{root}/{name}")
+
+
+@dataclass
 class FileSink:
     """Writes each epoch with Spark's own writer to a hidden folder, then moves the files into place."""
 
@@ -79,11 +101,11 @@ class FileSink:
 
     def __call__(self, frame: DataFrame, epoch: int) -> None:
         """Publish one epoch; doing it again leaves the same files."""
-        filesystem, root = fs.FileSystem.from_uri(self.path) if "://" in self.path else (fs.LocalFileSystem(), self.path)
+        filesystem, root = _filesystem(self.path)
         staged = f"{root}/_evenflow/{epoch}"
         where = f"{self.path}/_evenflow/{epoch}"
         frame.write.format(self.kind).options(**self.options).mode("overwrite").save(where)
-        prefix = f"part-epoch{epoch:010d}-"
+        prefix = _prefix(epoch)
         for old in _files_in(filesystem, root):
             if old.base_name.startswith(prefix):
                 filesystem.delete_file(old.path)
@@ -92,6 +114,15 @@ class FileSink:
             ending = path.rsplit("/", 1)[-1].partition(".")[2]
             filesystem.move(path, f"{root}/{prefix}{number:05d}.{ending}")
         filesystem.delete_dir(staged)
+
+
+def _filesystem(path: str) -> tuple[fs.FileSystem, str]:
+    return fs.FileSystem.from_uri(path) if "://" in path else (fs.LocalFileSystem(), path.rstrip("/"))
+
+
+def _prefix(epoch: int) -> str:
+    """Return how the names of an epoch's files begin; nothing else decides them, so a second try replaces the first."""
+    return f"part-epoch{epoch:010d}-"
 
 
 def _files_in(filesystem: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
@@ -146,4 +177,6 @@ def refuse_unknown_format(kind: str) -> None:
     """Raise if there is no sink of that name."""
     known = (*FILE_FORMATS, "console", "delta", "memory", "noop")
     if kind not in known:
-        raise InputError(f"writeStream: there is no sink for format {kind!r}; known: {', '.join(known)}, or foreachBatch")
+        raise InputError(
+            f"writeStream: there is no sink for format {kind!r}; known: {', '.join(known)}, or foreachBatch"
+        )

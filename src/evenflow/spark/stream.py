@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
 from evenflow.control import ControllerOptions
 from evenflow.errors import InputError
@@ -15,7 +14,7 @@ from evenflow.migration import DEFAULT_STRATEGY, Strategy, strategy_named
 from evenflow.model import DEFAULT_SLOTS
 from evenflow.operators import HASH, SLOT, Agg, Aggregate, Apply, Operator, SlotOperator
 from evenflow.policies import DEFAULT_POLICY, Policy, policy_named
-from evenflow.spark.internals import arrow_schema
+from evenflow.spark.internals import arrow_schema, schema_of_ddl
 from evenflow.spark.route import Exchange
 from evenflow.spark.writer import StreamWriter
 
@@ -40,14 +39,16 @@ class BalanceOptions:
         if not 1 <= self.slots <= _MOST_SLOTS:
             raise InputError(f"balance: slots must be from 1 to {_MOST_SLOTS}, got {self.slots}")
         if self.lanes is not None and self.lanes > self.slots:
-            raise InputError(f"balance: {self.lanes} lanes cannot share {self.slots} slots; give more slots or fewer lanes")
+            raise InputError(
+                f"balance: {self.lanes} lanes cannot share {self.slots} slots; give more slots or fewer lanes"
+            )
         if self.exchange not in (None, "direct", "shuffle"):
             raise InputError(f"balance: exchange is 'direct' or 'shuffle', got {self.exchange!r}")
 
 
 def keyed(stream: DataFrame, *keys: str) -> KeyedStream:
     """Group a streaming DataFrame by one or more columns; nulls are keys like any other."""
-    if not isinstance(stream, DataFrame) or not stream.isStreaming:
+    if not stream.isStreaming:
         raise InputError("keyed: expected a streaming DataFrame (spark.readStream...), got a batch one")
     if not keys:
         raise InputError("keyed: name at least one key column")
@@ -83,11 +84,11 @@ class KeyedStream:
         if not isinstance(operator, SlotOperator):
             raise InputError(f"apply: expected a SlotOperator, got {type(operator).__name__}")
         if isinstance(operator.output, str):
-            operator.output = arrow_schema(StructType.fromDDL(operator.output))
+            operator.output = arrow_schema(schema_of_ddl(operator.output))
         return self._with(Apply(operator))
 
     def _with(self, operator: Operator) -> StatefulStream:
-        schema = arrow_schema(self.stream.schema)
+        schema = arrow_schema(self.stream.schema, self.stream.sparkSession.conf.get("spark.sql.session.timeZone"))
         needed = operator.columns()
         missing = [column for column in needed or () if column not in schema.names]
         if missing:
@@ -118,7 +119,7 @@ class StatefulStream:
         exchange: Exchange | None = None,
         **controller: Any,
     ) -> StatefulStream:
-        """Say how to spread and balance; all has defaults. `lanes`: as many as there are task slots, less one for routing.
+        """Say how to spread and balance. `lanes`: as many as there are task slots, less one for routing.
 
         Further names are the controller's brakes: see `ControllerOptions`.
         """

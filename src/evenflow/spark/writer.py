@@ -10,14 +10,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from evenflow.control import Controller
 from evenflow.errors import InputError
 from evenflow.lane import LaneConfig
 from evenflow.spark.coordinator import Coordinator
 from evenflow.spark.engine import Engine, initial_table
-from evenflow.spark.internals import spark_schema
+from evenflow.spark.internals import master_of, spark_schema
 from evenflow.spark.progress import Progress
 from evenflow.spark.query import Query
 from evenflow.spark.route import Router
@@ -28,6 +28,7 @@ from evenflow.spark.sink import (
     FrameSink,
     MemorySink,
     NoSink,
+    ParquetSink,
     Sink,
     console_sink,
     refuse_unknown_format,
@@ -59,7 +60,7 @@ class StreamWriter:
         self._format = source
         return self
 
-    def outputMode(self, outputMode: str) -> StreamWriter:  # noqa: N802, N803 - Spark's names
+    def outputMode(self, outputMode: str) -> StreamWriter:  # noqa: N802 - Spark's names
         """`update`: rows that changed in the epoch; `complete`: all rows, every time."""
         if outputMode not in _MODES:
             raise InputError(f"writeStream: outputMode is {' or '.join(_MODES)}, got {outputMode!r}")
@@ -77,12 +78,12 @@ class StreamWriter:
             self.option(key, value)
         return self
 
-    def queryName(self, queryName: str) -> StreamWriter:  # noqa: N802, N803 - Spark's names
+    def queryName(self, queryName: str) -> StreamWriter:  # noqa: N802 - Spark's names
         """Name the query; the memory sink's view has this name."""
         self._name = queryName
         return self
 
-    def trigger(self, *, processingTime: str | None = None, availableNow: bool | None = None) -> StreamWriter:  # noqa: N803
+    def trigger(self, *, processingTime: str | None = None, availableNow: bool | None = None) -> StreamWriter:
         """Set when epochs begin: `processingTime="1 second"`, or `availableNow=True` for all there is and then end."""
         if (processingTime is None) == (availableNow is None):
             raise InputError("writeStream: trigger takes either processingTime='...' or availableNow=True")
@@ -94,7 +95,7 @@ class StreamWriter:
         self._function = func
         return self
 
-    def toTable(self, tableName: str) -> Query:  # noqa: N802, N803 - Spark's names
+    def toTable(self, tableName: str) -> Query:  # noqa: N802 - Spark's names
         """Write to a table of the catalog, created if need be."""
         spark = self._stream.stream.sparkSession
         kind = self._format if self._format in FILE_FORMATS else "parquet"
@@ -154,7 +155,7 @@ class StreamWriter:
                 options.slots,
                 checkpoint.folder.location,
                 stream.operator.needs_hash(stream.schema, stream.keys),
-                options.exchange or ("direct" if spark.sparkContext.master.startswith("local[") else "shuffle"),
+                options.exchange or ("direct" if master_of(spark.sparkContext).startswith("local[") else "shuffle"),
                 max(1, _task_slots(spark) - lanes),
                 self._options.get("evenflow.arrivalColumn"),
             ),
@@ -193,23 +194,30 @@ class StreamWriter:
     def _sink(self, spark: SparkSession) -> Callable[[str, str], Sink]:
         """Return what makes the sink, once the checkpoint's location and the query's id are known."""
         schema, options, path = self._output_schema(), self._sink_options(), self._options.get("path")
+        if self._function is None and self._format == "noop":
+            return lambda _location, _id: NoSink()
+        if self._function is None and self._format == "parquet" and path and not set(options) - {"compression"}:
+            return lambda location, _: ParquetSink(location, path, options.get("compression", "snappy"))
+        write_as = self._writing(options, path)
+        return lambda location, query_id: FrameSink(spark, location, schema, write_as(query_id))
+
+    def _writing(self, options: dict[str, str], path: str | None) -> Callable[[str], Callable[[DataFrame, int], None]]:
+        """Return what makes, from the query's id, the function that writes one epoch's frame."""
         if self._function is not None:
             function = self._function
-            return lambda location, _: FrameSink(spark, location, schema, function)
-        if self._format == "noop":
-            return lambda _location, _id: NoSink()
+            return lambda _: function
         if self._format == "console":
-            return lambda location, _: FrameSink(spark, location, schema, console_sink(options))
+            return lambda _: console_sink(options)
         if self._format == "memory":
             if not self._name:
                 raise InputError("writeStream: the memory sink needs queryName('...'), the name of its view")
             memory = MemorySink(self._name, self._mode == "complete")
-            return lambda location, _: FrameSink(spark, location, schema, memory)
+            return lambda _: memory
         if path is None:
             raise InputError(f"writeStream: format {self._format!r} needs a path: start('out')")
         if self._format == "delta":
-            return lambda location, query: FrameSink(spark, location, schema, DeltaSink(path, query, options))
-        return lambda location, _: FrameSink(spark, location, schema, FileSink(self._format, path, options))
+            return lambda query_id: DeltaSink(path, query_id, options)
+        return lambda _: FileSink(self._format, path, options)
 
 
 def _task_slots(spark: SparkSession) -> int:
@@ -224,7 +232,7 @@ def _lanes(spark: SparkSession, wanted: int | None) -> int:
     if wanted is None:
         return max(1, slots - 1)
     if wanted + 1 > slots:
-        master = spark.sparkContext.master
+        master = master_of(spark.sparkContext)
         hint = f"use master local[{wanted + 1}]" if master.startswith("local") else "give the session more cores"
         raise InputError(
             f"{wanted} lanes and routing need {wanted + 1} task slots, the session ({master}) has {slots}: "

@@ -78,7 +78,7 @@ class Folder:
         return content
 
     def write_table(self, name: str, table: pa.Table) -> FileRef:
-        """Write a table, one record batch per chunk; chunks without rows are left out."""
+        """Write a table, one record batch per chunk; let no chunk be empty where batches are counted."""
         with self._writing(name), self.storage.create(name) as write:
             sink = _ChecksumSink(write)
             options = pa.ipc.IpcWriteOptions(unify_dictionaries=True)

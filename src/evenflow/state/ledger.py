@@ -199,6 +199,10 @@ class Ledger:
             raise ProtocolError(f"{who}: it is not a lane of that epoch")
         if done.change_slots and done.changes is None:
             raise ProtocolError(f"{who}: it names changed slots and no changes file")
+        named = [parts[0] for parts in (*done.change_slots, *done.versions)] + [slot for slot, _ in done.snapshots]
+        strange = set(named).difference(range(self.slot_versions.size))
+        if strange:
+            raise ProtocolError(f"{who}: there are no slots {sorted(strange)}")
 
     def _commit_lane(self, done: LaneCommit) -> None:
         before = self.slot_versions
@@ -233,7 +237,7 @@ class Ledger:
         mine = self.pending[done.epoch].owners == done.lane
         after = self.slot_versions.copy()
         for slot, version in done.versions:
-            if not 0 <= slot < after.size or version > done.epoch:
+            if version > done.epoch:
                 raise ProtocolError(f"lane {done.lane}: slot {slot} cannot be at {version} in epoch {done.epoch}")
             mine[slot] = False
             after[slot] = max(after[slot], version)
@@ -260,7 +264,7 @@ class Ledger:
                 )
 
     def _check_slot(self, done: LaneCommit, slot: SlotId, mine: BoolArray, explicit: Mapping[SlotId, Epoch]) -> None:
-        if slot not in explicit and not (0 <= slot < mine.size and mine[slot]):
+        if slot not in explicit and not mine[slot]:
             raise ProtocolError(f"lane {done.lane}: slot {slot} is not its own in epoch {done.epoch}")
 
     def _commit_change(self, done: LaneCommit, slot: SlotId, ref: SlotRef, before: Epoch) -> None:

@@ -1,0 +1,470 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from evenflow.errors import CheckpointMismatchError, DamagedFileError, ProtocolError, UnreachableError
+from evenflow.state import (
+    Block,
+    Checkpoint,
+    EpochRecord,
+    FileRef,
+    LaneCommit,
+    Segment,
+    SlotRef,
+    block_name,
+    changes_name,
+    files,
+    handoff_name,
+    output_name,
+    read_slots,
+    snapshot_name,
+    write_slots,
+)
+from tests.state.places import KINDS, identity
+from tests.state.test_files import spoil
+
+EVEN = (0, 0, 1, 1)
+
+
+def rows_of(numbers: Iterable[int]) -> pa.Table:
+    return pa.table({"n": pa.array(list(numbers), pa.int64())})
+
+
+def record(checkpoint: Checkpoint, epoch: int, owners: tuple[int, ...] = EVEN, **other: Any) -> EpochRecord:
+    """An epoch with one block file, really written."""
+    file = checkpoint.folder.write_table(block_name(epoch, "r1", 0), rows_of([epoch]))
+    blocks = (Block(file, (Segment(owners[0], 0, 1, (0,), (1,)),)),)
+    values = {"table_version": 0, "lanes": (0, 1), "moves": (), "watermark": None, "rows": 1, "accepted_at_s": 0.0}
+    return EpochRecord(epoch=epoch, owners=owners, blocks=blocks, **{**values, **other})
+
+
+def lane_commit(
+    checkpoint: Checkpoint, epoch: int, lane: int, slots: Iterable[int], whole: Iterable[int] = (), **other: Any
+) -> LaneCommit:
+    """What a lane commits that changed one row, the epoch, in some slots and took snapshots of the `whole` ones."""
+    folder, attempt = checkpoint.folder, other.pop("attempt", "a1")
+    changed = write_slots(folder, changes_name(epoch, lane, attempt), epoch, {slot: rows_of([epoch]) for slot in slots})
+    values: dict[str, Any] = {
+        "changes": changed[0][1].file if changed else None,
+        "change_slots": tuple((slot, ref.start, ref.rows) for slot, ref in changed),
+        "output": folder.write_table(output_name(epoch, lane, attempt), rows_of([epoch, lane])),
+        "snapshots": write_slots(
+            folder, snapshot_name(epoch, lane, attempt), epoch, {slot: rows_of(range(epoch + 1)) for slot in whole}
+        ),
+    }
+    return LaneCommit(lane=lane, attempt=attempt, epoch=epoch, **{**values, **other})
+
+
+def run(checkpoint: Checkpoint, epochs: Iterable[int], snapshots: int = 0) -> None:
+    """Take whole epochs, in lock-step, up to the commit."""
+    for epoch in epochs:
+        checkpoint.accept(record(checkpoint, epoch))
+        due = set(checkpoint.due_snapshots(snapshots))
+        checkpoint.commit(
+            [lane_commit(checkpoint, epoch, lane, own, due & own) for lane, own in ((0, {0, 1}), (1, {2, 3}))]
+        )
+
+
+def rebuilt(checkpoint: Checkpoint, slot: int) -> list[int]:
+    sources = checkpoint.recover().sources(slot)
+    refs = [*([sources.snapshot] if sources.snapshot else []), *sources.changes]
+    tables = read_slots(checkpoint.folder, refs)
+    return [number for table in tables for number in table["n"].to_pylist()]
+
+
+def all_files(place: Path) -> list[str]:
+    return sorted(str(path.relative_to(place)) for path in place.rglob("*") if path.is_file())
+
+
+@pytest.fixture(params=sorted(KINDS))
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A location on each kind of storage."""
+
+    def storage(location: str, *, durable: bool = True) -> object:
+        assert durable in {True, False}
+        return KINDS[request.param](Path(location))
+
+    monkeypatch.setattr(files, "storage_at", storage)
+    return tmp_path / "checkpoint"
+
+
+def reopened(place: Path) -> Checkpoint:
+    return Checkpoint.open(str(place), identity())
+
+
+def test_a_new_checkpoint_knows_nothing(place: Path) -> None:
+    for checkpoint in (reopened(place), reopened(place)):
+        recovery = checkpoint.recover()
+        assert (recovery.table, recovery.last_accepted, recovery.last_published) == (None, -1, -1)
+        assert (recovery.pending, recovery.unpublished, recovery.lane_epochs) == ([], [], {})
+        assert recovery.slot_versions.tolist() == [-1] * 4
+        assert checkpoint.frontier == -1
+        assert not checkpoint.accepted(0)
+
+
+def test_an_epoch_from_accept_to_publish(place: Path) -> None:
+    checkpoint = reopened(place)
+    accepted = record(checkpoint, 0, watermark=99, table_version=3)
+    checkpoint.accept(accepted)
+    assert [reopened(place).recover().pending, checkpoint.accepted(0)] == [[accepted], True]
+    zero, one = (lane_commit(checkpoint, 0, lane, slots) for lane, slots in ((0, {0}), (1, {3})))
+    checkpoint.commit([one])
+    assert reopened(place).recover().lane_epochs == {0: -1, 1: 0}
+    assert reopened(place).recover().slot_versions.tolist() == [-1, -1, 0, 0]
+    checkpoint.commit([zero])
+    recovery = reopened(place).recover()
+    assert (recovery.pending, recovery.frontier, recovery.lane_epochs) == ([], 0, {0: 0, 1: 0})
+    assert recovery.unpublished == [(0, (zero.output, one.output))]
+    assert recovery.table is not None
+    assert (recovery.table.version, recovery.table.owners.tolist()) == (3, list(EVEN))
+    checkpoint.publish(0)
+    checkpoint.publish(0)
+    assert (reopened(place).recover().unpublished, reopened(place).recover().last_published) == ([], 0)
+    assert rebuilt(reopened(place), 0) == [0]
+    assert rebuilt(reopened(place), 1) == []
+
+
+def test_a_restart_keeps_the_first_identity(place: Path) -> None:
+    reopened(place)
+    again = msgspec.structs.replace(identity(), query_id="q-2", created_at_s=9.0)
+    assert Checkpoint.open(str(place), again).identity == identity()
+
+
+def test_snapshots_replace_changes(place: Path) -> None:
+    checkpoint = reopened(place)
+    run(checkpoint, range(3))
+    checkpoint.accept(record(checkpoint, 3))
+    checkpoint.commit([lane_commit(checkpoint, 3, 0, {0, 1}, whole={1})])
+    sources = checkpoint.recover().sources(1)
+    assert sources.snapshot is not None
+    assert (sources.snapshot.version, sources.changes) == (3, ())
+    assert [change.version for change in checkpoint.recover().sources(0).changes] == [0, 1, 2, 3]
+    checkpoint.sweep()
+    assert [rebuilt(reopened(place), slot) for slot in (0, 1, 2)] == [[0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 2]]
+
+
+def test_a_handoff_can_serve_as_snapshot(place: Path) -> None:
+    checkpoint = reopened(place)
+    checkpoint.accept(record(checkpoint, 0))
+    handoff = write_slots(checkpoint.folder, handoff_name(0, 1, "a1"), 0, {1: rows_of([0])})
+    checkpoint.commit([lane_commit(checkpoint, 0, 0, {0, 1}, snapshots=handoff), lane_commit(checkpoint, 0, 1, ())])
+    run(checkpoint, range(1, 20))
+    checkpoint.sweep()
+    assert checkpoint.recover().sources(1).snapshot == handoff[0][1]
+    assert rebuilt(reopened(place), 1) == list(range(20))
+
+
+def test_a_slot_in_transit_holds_back_the_frontier(place: Path) -> None:
+    checkpoint = reopened(place)
+    run(checkpoint, [0])
+    checkpoint.accept(record(checkpoint, 1, (0, 1, 1, 1), moves=((1, 0, 1),)))
+    checkpoint.commit([lane_commit(checkpoint, 1, 0, {0}), lane_commit(checkpoint, 1, 1, {2}, versions=((1, 0),))])
+    assert checkpoint.recover().lane_epochs == {0: 1, 1: 1}
+    assert (checkpoint.frontier, checkpoint.recover().slot_versions.tolist()) == (0, [1, 0, 1, 1])
+    checkpoint.accept(record(checkpoint, 2, (0, 1, 1, 1)))
+    checkpoint.commit([lane_commit(checkpoint, 2, 1, {1}), lane_commit(checkpoint, 2, 0, {0})])
+    checkpoint.sweep()
+    assert (reopened(place).frontier, rebuilt(reopened(place), 1)) == (2, [0, 2])
+
+
+def test_a_moved_slot_waits_for_its_old_lane(place: Path) -> None:
+    checkpoint = reopened(place)
+    checkpoint.accept(record(checkpoint, 0))
+    checkpoint.accept(record(checkpoint, 1, (0, 1, 1, 1)))
+    early = lane_commit(checkpoint, 1, 1, {1, 2})
+    with pytest.raises(ProtocolError, match="lane 0 has not committed epoch 0 of slot 1, which moved since"):
+        checkpoint.commit([early])
+    with_snapshot = lane_commit(checkpoint, 1, 1, {1, 2}, whole={1}, attempt="a2")
+    checkpoint.commit([with_snapshot])
+    checkpoint.commit([lane_commit(checkpoint, 0, 0, {0, 1})])
+    assert rebuilt(reopened(place), 1) == [0, 1]
+    checkpoint.commit([lane_commit(checkpoint, 1, 0, {0})])
+    assert reopened(place).frontier == 1
+
+
+def test_one_entry_may_hold_several_epochs_in_any_order(place: Path) -> None:
+    checkpoint = reopened(place)
+    checkpoint.accept(record(checkpoint, 0))
+    checkpoint.accept(record(checkpoint, 1, (0, 1, 1, 1)))
+    new, old = lane_commit(checkpoint, 1, 1, {1}), lane_commit(checkpoint, 0, 0, {0, 1})
+    checkpoint.commit([new, old])
+    assert rebuilt(reopened(place), 1) == [0, 1]
+    assert reopened(place).frontier == 0
+
+
+def test_lanes_come_and_go(place: Path) -> None:
+    checkpoint = reopened(place)
+    run(checkpoint, range(2))
+    checkpoint.accept(record(checkpoint, 2, (0, 0, 5, 5), lanes=(0, 5)))
+    assert checkpoint.recover().lane_epochs == {0: 1, 5: -1}
+    checkpoint.commit([lane_commit(checkpoint, 2, 0, {0}), lane_commit(checkpoint, 2, 5, {3})])
+    assert (reopened(place).frontier, reopened(place).recover().lane_epochs) == (2, {0: 2, 5: 2})
+
+
+REFUSED = {
+    "an epoch again": lambda c: c.accept(record(c, 1)),
+    "an epoch that went by": lambda c: c.accept(record(c, 0)),
+    "owners of too few slots": lambda c: c.accept(record(c, 2, (0, 1))),
+    "an owner that is no lane": lambda c: c.accept(record(c, 2, (0, 0, 1, 7))),
+    "a block of another epoch": lambda c: c.accept(msgspec.structs.replace(record(c, 3), epoch=2)),
+    "a commit that is not accepted": lambda c: c.commit([lane_commit(c, 2, 0, {0})]),
+    "a commit again": lambda c: c.commit([lane_commit(c, 1, 0, {0})]),
+    "a commit that went by": lambda c: c.commit([lane_commit(c, 0, 0, {0})]),
+    "a commit of a stranger": lambda c: c.commit([lane_commit(c, 1, 9, ())]),
+    "a slot of another lane": lambda c: c.commit([lane_commit(c, 1, 1, {0})]),
+    "a slot that does not exist": lambda c: c.commit([lane_commit(c, 1, 1, {4})]),
+    "a slot below zero": lambda c: c.commit([lane_commit(c, 1, 1, (), versions=((-1, 0),))]),
+    "a change that comes too late": lambda c: c.commit([lane_commit(c, 1, 1, {2}, versions=((2, 0),))]),
+    "a version that does not exist": lambda c: c.commit([lane_commit(c, 1, 1, (), versions=((2, 2),))]),
+    "changes without a file": lambda c: c.commit([lane_commit(c, 1, 1, {2}, changes=None)]),
+    "a file of another epoch": lambda c: c.commit(
+        [lane_commit(c, 1, 1, (), output=FileRef(output_name(0, 1, "a1"), 1, 1))]
+    ),
+    "a file of another kind": lambda c: c.commit(
+        [lane_commit(c, 1, 1, (), output=FileRef(changes_name(1, 1, "a1"), 1, 1))]
+    ),
+    "a snapshot of the future": lambda c: c.commit(
+        [lane_commit(c, 1, 1, (), snapshots=((2, SlotRef(FileRef(snapshot_name(1, 1, "a1"), 1, 1), 2, 0, 0)),))]
+    ),
+    "one bad commit among good ones": lambda c: c.commit([lane_commit(c, 1, 1, {2}), lane_commit(c, 1, 0, {0})]),
+    "publishing what is not committed": lambda c: c.publish(1),
+    "publishing backwards": lambda c: c.publish(-1),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_steps_change_nothing(case: str, tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(str(tmp_path), identity(), durable=False)
+    run(checkpoint, [0])
+    checkpoint.publish(0)
+    checkpoint.accept(record(checkpoint, 1))
+    checkpoint.commit([lane_commit(checkpoint, 1, 0, {0})])
+    before = state_of(checkpoint)
+    with pytest.raises(ProtocolError):
+        REFUSED[case](checkpoint)
+    assert state_of(checkpoint) == before
+    assert state_of(Checkpoint.open(str(tmp_path), identity())) == before
+
+
+def state_of(checkpoint: Checkpoint) -> dict[str, Any]:
+    recovery = checkpoint.recover()
+    names = ("last_accepted", "last_published", "frontier", "lane_epochs", "pending", "unpublished", "table")
+    sources = [recovery.sources(slot) for slot in range(4)]
+    return {
+        **{name: getattr(recovery, name) for name in names},
+        "versions": recovery.slot_versions.tolist(),
+        "s": sources,
+    }
+
+
+def test_a_second_query_on_the_same_checkpoint_is_stopped(tmp_path: Path) -> None:
+    first = Checkpoint.open(str(tmp_path), identity(), durable=False)
+    second = Checkpoint.open(str(tmp_path), identity(), durable=False)
+    run(first, [0])
+    with pytest.raises(ProtocolError, match="only one query"):
+        second.accept(record(second, 0))
+
+
+def test_a_recovery_does_not_change_later(tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(str(tmp_path), identity(), durable=False)
+    run(checkpoint, [0])
+    recovery = checkpoint.recover()
+    run(checkpoint, [1])
+    checkpoint.sweep()
+    assert (recovery.last_accepted, recovery.slot_versions.tolist()) == (0, [0] * 4)
+
+
+def test_the_number_of_files_is_bounded_everywhere(place: Path) -> None:
+    check_the_number_of_files(place, 40)
+
+
+def test_the_number_of_files_is_bounded_for_long(tmp_path: Path) -> None:
+    check_the_number_of_files(tmp_path, 300)
+
+
+def check_the_number_of_files(place: Path, epochs: int) -> None:
+    checkpoint, most = Checkpoint.open(str(place), identity(), durable=False, fold_every=4), 0
+    for epoch in range(epochs):
+        run(checkpoint, [epoch], snapshots=1)
+        if epoch % 3 == 2:
+            checkpoint.publish(epoch)
+        # What dead attempts leave behind.
+        checkpoint.folder.write_table(changes_name(epoch, 1, "dead"), rows_of([]))
+        checkpoint.folder.write_table(handoff_name(epoch, 1, "dead"), rows_of([]))
+        checkpoint.sweep()
+        most = max(most, len(all_files(place)))
+    assert most < 75
+    assert [rebuilt(reopened(place), slot) for slot in range(4)] == [list(range(epochs))] * 4
+    needed = set(reopened(place).recover().ledger.holders)
+    reopened(place).sweep_orphans()
+    arrow = {name.removeprefix("evenflow/") for name in all_files(place) if name.endswith("arrow")}
+    assert arrow == needed
+
+
+def test_due_snapshots_take_the_oldest_and_the_largest(tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(str(tmp_path), identity(), durable=False)
+    run(checkpoint, range(2))
+    assert checkpoint.due_snapshots(0) == []
+    assert sorted(checkpoint.due_snapshots(9)) == [0, 1, 2, 3]
+    checkpoint.accept(record(checkpoint, 2))
+    big = write_slots(checkpoint.folder, changes_name(2, 1, "a1"), 2, {3: rows_of(range(50))})
+    checkpoint.commit(
+        [
+            lane_commit(checkpoint, 2, 0, (), whole={0}),
+            lane_commit(checkpoint, 2, 1, (), changes=big[0][1].file, change_slots=((3, 0, 50),)),
+        ]
+    )
+    assert checkpoint.due_snapshots(2) == [1, 3]
+
+
+# Identity
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"keys": ("auction",)}, "key columns: was auction, bidder, is auction"),
+        ({"key_types": ("int", "string")}, "types of the key columns: was bigint, string, is int, string"),
+        ({"slots": 8}, "number of slots: was 4, is 8"),
+        ({"operator": "max(price)"}, r"operator: was sum\(price\), is max\(price\)"),
+        ({"input_schema": "a int"}, "schema of the input: was auction bigint.*, is a int"),
+        ({"output_mode": "complete"}, "output mode: was update, is complete"),
+        ({"slots": 8, "output_mode": "complete"}, "number of slots: was 4, is 8; output mode: was update, is complete"),
+    ],
+)
+def test_another_query_is_refused(change: dict[str, Any], words: str, tmp_path: Path) -> None:
+    run(Checkpoint.open(str(tmp_path), identity(), durable=False), [0])
+    before = {name: (tmp_path / name).read_bytes() for name in all_files(tmp_path)}
+    with pytest.raises(CheckpointMismatchError, match=f"{words}.*new checkpoint location. It was not touched"):
+        Checkpoint.open(str(tmp_path), msgspec.structs.replace(identity(), **change))
+    assert {name: (tmp_path / name).read_bytes() for name in all_files(tmp_path)} == before
+
+
+@pytest.mark.parametrize("name", ["offsets/0", "data.parquet", "evenflow/readme.txt", "evenflow/blocks/strange"])
+def test_a_location_of_something_else_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(CheckpointMismatchError, match=r"belongs to something else.* was not touched"):
+        Checkpoint.open(str(tmp_path), identity())
+    assert all_files(tmp_path) == [name]
+
+
+def test_hidden_files_and_an_unfinished_beginning_are_no_obstacle(tmp_path: Path) -> None:
+    Checkpoint.open(str(tmp_path), identity())
+    (tmp_path / ".metadata.crc").write_text("hadoop's")
+    (tmp_path / "evenflow/identity.json").rename(tmp_path / "evenflow/identity.json.0a.tmp")
+    checkpoint = Checkpoint.open(str(tmp_path), identity())
+    run(checkpoint, [0])
+    checkpoint.sweep_orphans()
+    assert "evenflow/identity.json.0a.tmp" not in all_files(tmp_path)
+
+
+def test_a_location_that_cannot_be_created(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UnreachableError, match="file/below"):
+        Checkpoint.open(f"{tmp_path}/file/below", identity())
+    with pytest.raises(UnreachableError, match="nosuch://x"):
+        Checkpoint.open("nosuch://x/y", identity())
+
+
+# Damage
+
+KINDS_OF_RECORDS = {
+    "identity": "evenflow/identity.json",
+    "base": "evenflow/base/*.json",
+    "published": "evenflow/published/*.json",
+    "commit": "evenflow/commits/*.json",
+    "epoch": "evenflow/epochs/*.json",
+}
+
+
+def busy(place: Path) -> Checkpoint:
+    """A checkpoint in the middle of its life: a base, entries after it, something pending and something unpublished."""
+    checkpoint = Checkpoint.open(str(place), identity(), durable=False, fold_every=4)
+    for epoch in range(6):
+        run(checkpoint, [epoch], snapshots=1)
+        checkpoint.publish(max(0, epoch - 1))
+        checkpoint.sweep()
+    checkpoint.accept(record(checkpoint, 6))
+    checkpoint.accept(record(checkpoint, 7))
+    checkpoint.commit([lane_commit(checkpoint, 6, 0, {0})])
+    return checkpoint
+
+
+@pytest.mark.parametrize("flaw", ["cut", "longer", "emptied", "flipped", "missing", "foreign"])
+@pytest.mark.parametrize("kind", KINDS_OF_RECORDS)
+def test_a_damaged_record_is_named(kind: str, flaw: str, tmp_path: Path) -> None:
+    busy(tmp_path)
+    paths = sorted(tmp_path.glob(KINDS_OF_RECORDS[kind]))
+    # The newest entry and the newest epoch cannot be missed if nothing speaks of them: take those before.
+    path = paths[-2] if kind in {"commit", "epoch"} else paths[-1]
+    for old in paths[:-1]:
+        if kind in {"base", "published"}:
+            old.unlink()
+    spoil(path, flaw)
+    left = all_files(tmp_path)
+    with pytest.raises(DamagedFileError) as caught:
+        Checkpoint.open(str(tmp_path), identity())
+    named = str(path.parent) if kind in {"base", "published"} and flaw == "missing" else str(path)
+    assert named in str(caught.value)
+    assert all_files(tmp_path) == left
+
+
+@pytest.mark.parametrize("folder", ["commits", "epochs"])
+def test_a_lost_record_is_noticed_by_the_others(folder: str, tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(str(tmp_path), identity(), durable=False)
+    run(checkpoint, range(3))
+    checkpoint.publish(2)
+    for path in sorted((tmp_path / "evenflow" / folder).iterdir()):
+        content = path.read_bytes()
+        path.unlink()
+        with pytest.raises(DamagedFileError):
+            Checkpoint.open(str(tmp_path), identity())
+        path.write_bytes(content)
+    assert Checkpoint.open(str(tmp_path), identity()).frontier == 2
+
+
+def test_all_records_of_a_kind_lost(tmp_path: Path) -> None:
+    busy(tmp_path)
+    for folder in ("base", "commits", "epochs", "published"):
+        moved = tmp_path / "evenflow" / folder
+        moved.rename(tmp_path / "aside")
+        with pytest.raises(DamagedFileError):
+            Checkpoint.open(str(tmp_path), identity())
+        (tmp_path / "aside").rename(moved)
+    Checkpoint.open(str(tmp_path), identity())
+
+
+@pytest.mark.parametrize("flaw", ["cut", "flipped", "missing", "foreign"])
+@pytest.mark.parametrize("kind", ["block", "change", "snapshot", "output"])
+def test_a_damaged_data_file_is_named(kind: str, flaw: str, tmp_path: Path) -> None:
+    recovery = busy(tmp_path).recover()
+    checkpoint = Checkpoint.open(str(tmp_path), identity())
+    slot_sources = [recovery.sources(slot) for slot in range(4)]
+    file = {
+        "block": recovery.pending[0].blocks[0].file,
+        "change": next(source.changes[0].file for source in slot_sources if source.changes),
+        "snapshot": next(source.snapshot.file for source in slot_sources if source.snapshot),
+        "output": recovery.unpublished[0][1][0],
+    }[kind]
+    path = tmp_path / "evenflow" / file.name
+    spoil(path, flaw)
+    with pytest.raises(DamagedFileError, match=str(path)):
+        checkpoint.folder.read_table(file)
+
+
+def test_two_data_files_exchanged(tmp_path: Path) -> None:
+    folder = busy(tmp_path).folder
+    one = folder.write_table("blocks/one", rows_of(np.arange(5)))
+    two = folder.write_table("blocks/two", rows_of(np.arange(5) + 1))
+    (tmp_path / "evenflow/blocks/two").rename(tmp_path / "evenflow/blocks/one")
+    assert one.size == two.size
+    with pytest.raises(DamagedFileError, match="checksum"):
+        folder.read_table(one)
