@@ -18,8 +18,8 @@ setup: ## create or refresh .venv
 java: ## find Java, or install it where that is possible
 	@$(BOOTSTRAP) java
 
-demo: setup java ## plan the moves for one overloaded lane
-	@$(WITH_SPARK) $(BIN)/evenflow plan --example hot-lane
+demo: setup java ## a skewed query, static and then balanced, live (ARGS="--lanes 8" is passed on)
+	@$(WITH_SPARK) $(BIN)/evenflow demo $(ARGS)
 
 test: setup java ## run the tests (ARGS="-k name" is passed on)
 	@$(WITH_SPARK) $(BIN)/pytest $(ARGS)

@@ -13,6 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "evenflow"
 # Top first. Packages on one line are siblings and never import each other.
 LAYERS: list[set[str]] = [
     {"cli", "dashboard", "testing"},
+    {"demo"},
     {"reproduce"},
     {"sim", "spark"},
     {"control", "lane"},
@@ -27,8 +28,8 @@ FENCED = {
     "pyspark": {"spark", "workloads"},
     "py4j": {"spark"},
     "typer": {"cli"},
-    "rich": {"cli"},
-    "matplotlib": {"reproduce", "cli"},
+    "rich": {"cli", "demo"},
+    "matplotlib": {"reproduce", "demo", "cli"},
 }
 # The decision core must not reach for the world: no clock, no files, no network, no hidden randomness.
 PURE = {"model", "policies", "migration", "control"}

@@ -20,12 +20,15 @@ BLOCKS = [(path, match) for path in DOCUMENTS for match in BLOCK.finditer(path.r
 
 
 @pytest.mark.parametrize(("path", "block"), BLOCKS, ids=[f"{path.name}@{match.start()}" for path, match in BLOCKS])
-def test_code_blocks_run_and_print_what_is_shown(path: Path, block: re.Match[str]) -> None:
+def test_code_blocks_run_and_print_what_is_shown(
+    path: Path, block: re.Match[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     printed = io.StringIO()
     with redirect_stdout(printed):
         exec(compile(block["code"], str(path), "exec"), {"__name__": "__main__"})  # noqa: S102 - it is our own text
     if block["output"] is not None:
-        assert printed.getvalue() == block["output"]
+        assert printed.getvalue().strip() == block["output"].strip()
 
 
 def test_the_picture_in_the_readme_is_what_the_demo_draws() -> None:

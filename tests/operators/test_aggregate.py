@@ -131,8 +131,9 @@ def test_overflow_is_seen_in_an_installed_sum_too_and_names_the_slot() -> None:
     source, target = opened(aggs, pa.int64()), opened(aggs, pa.int64())
     rows = pa.table({"k": pa.array([1, 2], pa.int64()), "v": pa.array([5, 2**63 - 1], pa.int64())})
     target.install(source.fold(rows, np.array([3, 6])).changes)
+    one_more = pa.table({"k": pa.array([1, 1, 2], pa.int64()), "v": pa.array([None, 1, 1], pa.int64())})
     with pytest.raises(OperatorError, match="slot 6") as caught:
-        target.fold(rows, np.array([3, 6]))
+        target.fold(one_more, np.array([3, 3, 6]))
     assert pickle.loads(pickle.dumps(caught.value)).slot == 6  # noqa: S301
 
 
@@ -151,6 +152,18 @@ def test_large_heaps_of_outdated_strings_are_cleared() -> None:
         state.fold(table, np.zeros(500, np.int64))
     assert state._columns[0]._values._heap.size < 3 * 500 + 4096  # type: ignore[attr-defined]
     assert state.output()["r"].to_pylist() == [f"59-{key}" for key in range(500)]
+
+
+def test_part_of_a_state_table_can_be_installed() -> None:
+    aggs = {"t": functions.last("v")}
+    source, target = opened(aggs, pa.string(), pa.string()), opened(aggs, pa.string(), pa.string())
+    words = ["one", "two", "three", "four"]
+    table = pa.table({"k": words, "v": words[::-1], HASH: pa.array(range(4), pa.int64())})
+    state = source.fold(table, np.arange(4)).changes
+    for part in (state.slice(2), state.slice(1, 1)):
+        target.install(part)
+    assert target.snapshot([1, 2, 3]).equals(state.slice(1))
+    assert source.snapshot([1, 2, 3]).equals(state.slice(1))
 
 
 def test_a_bulk_install_of_fresh_slots_and_one_with_repeated_keys() -> None:
@@ -175,6 +188,22 @@ def test_dropping_most_gives_memory_back() -> None:
     state.drop([0, 1, 2, 3, 4, 5, 6])
     assert state.slot_bytes().sum() < before / 4
     assert state.slot_rows().tolist() == [0] * 7 + [1000]
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string()])
+def test_rows_found_by_value_survive_that_others_are_dropped(kind: pa.DataType) -> None:
+    state = opened({"n": functions.count()}, pa.int64(), kind)
+    keys = pa.array([*range(100), None, None, 100], pa.int64()).cast(kind)
+    slots = np.array([0] * 100 + [1] * 3)
+    table = pa.table({"k": keys, "v": pa.array([1] * 103, pa.int64()), HASH: slots})  # one hash per slot
+    state.fold(table, slots)
+    state.drop([0])
+    assert state._keys.index.rows == 2  # renumbered
+    output = state.fold(table.slice(100), slots[100:]).output
+    assert output["n"].to_pylist() == [4, 2]
+    assert output["k"].to_pylist() == [None, keys[102].as_py()]
+    state.fold(table, slots)
+    assert state.slot_rows().tolist() == [100, 2, 0, 0, 0, 0, 0, 0]
 
 
 def test_keys_that_need_a_hash() -> None:

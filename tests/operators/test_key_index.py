@@ -66,18 +66,29 @@ def test_many_keys_in_one_call() -> None:
 
 
 def test_loose_rows_are_found_by_no_identity() -> None:
-    index, zero = KeyIndex(1), np.zeros(1, np.int64)
-    loose = index.append_loose(zero, zero)
+    index, zero = KeyIndex(2), np.zeros(1, np.int64)
+    first, loose = index.append_loose(zero, zero), index.append_loose(zero, zero + 1)
     rows, new = index.find(zero, zero)
-    assert rows[0] != loose[0]
+    assert rows.tolist() == [2]
     assert new.tolist() == [0]
-    index.loosen(rows)
-    again, new = index.find(zero, zero)
-    assert again[0] not in (loose[0], rows[0])
-    assert index.live == 3
-    index.forget(loose)
+    index.forget(first)
     assert index.keep().tolist() == [1, 2]
     assert index.find(zero, zero)[0].tolist() == [1]
+    index.forget(loose - 1)
+    assert index.slot_rows.tolist() == [1, 0]
+    assert index.find(zero, zero)[0].tolist() == [1]
+
+
+def test_a_removed_position_leads_to_no_row_at_the_end() -> None:
+    index = KeyIndex(2)
+    keys = np.arange(index.capacity - 1, dtype=np.int64)
+    index.find(keys, np.zeros(len(keys), np.int64))
+    last = index.identities(np.array([len(keys) - 1]))  # read through -2, the mark of a removed position
+    index.forget(np.array([len(keys) - 1]))
+    rows, new = index.find(last, np.ones(1, np.int64))
+    assert rows.tolist() == [len(keys)]
+    assert new.tolist() == [0]
+    assert index.identities(rows).tolist() == last.tolist()
 
 
 def test_first_positions() -> None:

@@ -39,7 +39,7 @@ def rows_of(numbers: Iterable[int]) -> pa.Table:
 
 def record(checkpoint: Checkpoint, epoch: int, owners: tuple[int, ...] = EVEN, **other: Any) -> EpochRecord:
     """An epoch with one block file, really written."""
-    file = checkpoint.folder.write_table(block_name(epoch, "r1", 0), rows_of([epoch]))
+    file = checkpoint.folder.write_table(block_name(epoch, other.pop("attempt", "r1"), 0), rows_of([epoch]))
     blocks = (Block(file, (Segment(owners[0], 0, 1, (0,), (1,)),)),)
     values = {"table_version": 0, "lanes": (0, 1), "moves": (), "watermark": None, "rows": 1, "accepted_at_s": 0.0}
     return EpochRecord(epoch=epoch, owners=owners, blocks=blocks, **{**values, **other})
@@ -159,6 +159,19 @@ def test_a_handoff_can_serve_as_snapshot(place: Path) -> None:
     checkpoint.sweep()
     assert checkpoint.recover().sources(1).snapshot == handoff[0][1]
     assert rebuilt(reopened(place), 1) == list(range(20))
+
+
+def test_a_handoff_shared_by_lanes_waits_for_the_last_of_them(tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(str(tmp_path), identity(), durable=False)
+    checkpoint.accept(record(checkpoint, 0))
+    shared = dict(write_slots(checkpoint.folder, handoff_name(0, 1, "a1"), 0, {1: rows_of([0]), 2: rows_of([0])}))
+    own = write_slots(checkpoint.folder, snapshot_name(0, 0, "a1"), 0, {1: rows_of([0])})
+    checkpoint.commit([lane_commit(checkpoint, 0, 0, {1}, snapshots=(*own, (1, shared[1])))])
+    checkpoint.sweep()
+    checkpoint.commit([lane_commit(checkpoint, 0, 1, {2}, snapshots=((2, shared[2]),))])
+    checkpoint.sweep()
+    assert checkpoint.recover().sources(2).snapshot == shared[2]
+    assert [rebuilt(Checkpoint.open(str(tmp_path), identity()), slot) for slot in (1, 2)] == [[0], [0]]
 
 
 def test_a_slot_in_transit_holds_back_the_frontier(place: Path) -> None:
@@ -306,6 +319,25 @@ def check_the_number_of_files(place: Path, epochs: int) -> None:
     reopened(place).sweep_orphans()
     arrow = {name.removeprefix("evenflow/") for name in all_files(place) if name.endswith("arrow")}
     assert arrow == needed
+
+
+def test_a_sweep_spares_what_lanes_are_about_to_commit(tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(str(tmp_path), identity(), durable=False, fold_every=1)
+    run(checkpoint, range(3))
+    handoff = write_slots(checkpoint.folder, handoff_name(2, 1, "a1"), 2, {1: rows_of([0])})
+    checkpoint.accept(record(checkpoint, 3))
+    zero, one = (lane_commit(checkpoint, 3, lane, slots, slots) for lane, slots in ((0, {0, 1}), (1, {2, 3})))
+    next_block = record(checkpoint, 4)
+    checkpoint.sweep()
+    checkpoint.commit([one])
+    checkpoint.sweep()
+    assert read_slots(checkpoint.folder, [handoff[0][1]])
+    checkpoint.commit([zero])
+    checkpoint.accept(next_block)
+    assert checkpoint.sweep() > 0
+    assert not checkpoint.folder.exists(handoff[0][1].file.name)
+    assert [rebuilt(reopened(tmp_path), slot) for slot in range(4)] == [[0, 1, 2, 3]] * 4
+    assert checkpoint.folder.read_table(next_block.blocks[0].file).num_rows == 1
 
 
 def test_due_snapshots_take_the_oldest_and_the_largest(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ new checkpoint is opened, and must stand where the model stood before the step o
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections import Counter
@@ -367,7 +366,7 @@ def test_random_lives() -> None:
     run_state_machine_as_test(
         CheckpointMachine,
         settings=settings(
-            max_examples=int(os.environ.get("N", "60")),
+            max_examples=60,
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),

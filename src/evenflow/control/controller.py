@@ -252,6 +252,11 @@ class Controller:
         self._record(Requested(self._epoch, moves))
         self._queue.extend(step for step in plan if step.moves)
 
+    def set_policy(self, policy: Policy) -> None:
+        """Ask another policy from now on; what is planned or under way is carried out. It starts with no memory."""
+        self.policy, self._memory = policy, None
+        self._collector.min_span_s = 0.0
+
     # --- out -----------------------------------------------------------------------------------------------------
 
     def next_epoch(self, epoch: Epoch, at_s: float = 0.0) -> ControlMessage:

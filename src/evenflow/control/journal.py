@@ -152,15 +152,15 @@ class Journal:
 
     def of(self, kind: type[AnyEntry]) -> list[AnyEntry]:
         """Return all entries of one kind, oldest first."""
-        return [entry for entry in self._entries if isinstance(entry, kind)]
+        return [entry for entry in self if isinstance(entry, kind)]
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """Return all entries as plain values for JSON, each with its `kind`; an infinite number is None."""
-        return [{"kind": type(entry).__name__, **_plain(entry)} for entry in self._entries]
+        return [{"kind": type(entry).__name__, **_plain(entry)} for entry in self]
 
     def __iter__(self) -> Iterator[Entry]:
-        """Go through the entries, oldest first."""
-        return iter(self._entries)
+        """Go through the entries there are now, oldest first; others may record more meanwhile."""
+        return iter(tuple(self._entries))
 
     def __len__(self) -> int:
         """Return the number of entries kept."""

@@ -36,11 +36,12 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     pid: int
     host: str
     executor: str
+    run: str  # the driver's name for itself, another one at every start
 
     @property
     def token(self) -> str:
-        """The attempt as it stands in file names: no two attempts of a lane share one."""
-        return f"{self.incarnation}.{self.attempt}.{self.pid}"
+        """The attempt as it stands in file names: no two attempts of a lane share one, in no run of the query."""
+        return f"{self.run}.{self.incarnation}.{self.attempt}"
 
 
 class SlotToLoad(msgspec.Struct, frozen=True):

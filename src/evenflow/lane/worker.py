@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -53,6 +53,7 @@ class LaneWorker:
     faults: Faults = field(default_factory=Faults)
     clock: Callable[[], float] = time.perf_counter
     _resident: Resident = field(init=False)
+    _slots: set[int] = field(default_factory=set)  # those whose state is resident
     _idle_since: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -80,19 +81,28 @@ class LaneWorker:
         self._resident.drop(slots)
         for table in _in_order(self.folder, message.slots):
             self._resident.install(table)
+        self._slots.update(slots)
         sizes = self._resident.slot_bytes()
         return Adopted(slots, int(sizes[list(slots)].sum()), self.clock() - began)
 
     def _release(self, message: Release) -> Released:
         began = self.clock()
+        self._must_hold(message.slots, "hand off")
         self.faults.reach("lane.releasing", self.config.lane, message.version)
         state = self._resident.snapshot(message.slots)
         file = self.folder.write_table(message.handoff, state)
         places = _places(state, message.slots)
         self._resident.drop(message.slots)
+        self._slots.difference_update(message.slots)
         self.faults.reach("lane.released", self.config.lane, message.version)
         handoffs = tuple((slot, SlotRef(file, message.version, start, rows)) for slot, start, rows in places)
         return Released(handoffs, file.size, self.clock() - began)
+
+    def _must_hold(self, slots: Iterable[int], what: str) -> None:
+        """Refuse to take a slot that is elsewhere for an empty one."""
+        absent = sorted(set(slots) - self._slots)
+        if absent:
+            raise ProtocolError(f"lane {self.config.lane} was told to {what} slots {absent}, which it does not hold")
 
     # --- an epoch ------------------------------------------------------------------------------------------------
 
@@ -101,6 +111,7 @@ class LaneWorker:
         idle_s, lane = began - self._idle_since, self.config.lane
         self.faults.reach("lane.before-fold", lane, message.epoch)
         rows, slots = self._rows_of(message.blocks)
+        self._must_hold(np.unique(slots).tolist(), "fold rows of")
         folded = self._resident.fold(rows, slots) if rows.num_rows else None
         self.faults.reach("lane.folded", lane, message.epoch)
         commit = self._write(message, folded)

@@ -7,12 +7,13 @@ carry out the same moves, so all end in the same table (LR-M7).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypeAlias
 
-from evenflow.errors import InputError, UnknownNameError
+from evenflow.errors import InputError
 from evenflow.migration.matching import edge_colours
 from evenflow.model import Epoch, Move, RoutingTable, SlotId
+from evenflow.model.registry import build_named
 
 Step: TypeAlias = tuple[Move, ...]
 
@@ -120,14 +121,7 @@ STRATEGIES: dict[str, Callable[..., Strategy]] = {
 
 def strategy_named(name: str, **options: Any) -> Strategy:
     """Return the strategy `name` with `options`; an unknown name or option is an error that lists the known ones."""
-    if name not in STRATEGIES:
-        raise UnknownNameError("strategy", name, STRATEGIES)
-    kind = STRATEGIES[name]
-    known = [part.name for part in fields(kind)]  # type: ignore[arg-type]
-    for option in options:
-        if option not in known:
-            raise UnknownNameError(f"option of strategy {name}", option, known or ["(it has none)"])
-    return kind(**options)
+    return build_named("strategy", name, STRATEGIES, options)
 
 
 def steps_between(

@@ -124,11 +124,6 @@ class KeyIndex:
         self._loose.update(added.tolist())
         return added
 
-    def loosen(self, rows: IntArray) -> None:
-        """Let no identity lead to these rows any more."""
-        self._unlink(rows)
-        self._loose.update(rows.tolist())
-
     def forget(self, rows: IntArray) -> None:
         """Remove live rows; their numbers are not used again before `keep`."""
         self.slot_rows -= np.bincount(self._slots[rows], minlength=len(self.slot_rows))

@@ -17,13 +17,12 @@ from evenflow.errors import InputError
 from evenflow.model.slots import BoolArray, IntArray
 from evenflow.operators.arrays import Array, array_of, fixed_dtype, is_variable, whole
 from evenflow.operators.base import HASH, SLOT
-from evenflow.operators.key_columns import Encoded, KeyColumn, bits_of, key_column_for
+from evenflow.operators.key_columns import Encoded, bits_of, key_column_for
 from evenflow.operators.key_index import KeyIndex
 
 _IDENTITY_BYTES = 8
 _BULK = 4  # an install of more than 1 / _BULK of what is there rebuilds the index instead of probing it
 _PORTION = 1 << 20  # rows looked up at a time, which bounds the temporary arrays
-_NULL_CODES = 0x2545F4914F6CDD1D  # odd: multiples of it tell patterns of nulls apart
 
 
 def check_keys(schema: pa.Schema, keys: tuple[str, ...]) -> None:
@@ -57,7 +56,7 @@ def keys_for(schema: pa.Schema, keys: tuple[str, ...], slots: int) -> Keys:
 
 
 class Keys(ABC):
-    """Keys of live rows. Rows that the index cannot tell apart by identity are loose there and found here by value."""
+    """The keys of all rows. Those that the index cannot tell by identity are loose rows there, found here by value."""
 
     def __init__(self, kinds: dict[str, pa.DataType], slots: int) -> None:
         """Start empty."""
@@ -160,33 +159,33 @@ class DirectKeys(Keys):
 class HashedKeys(Keys):
     """Any other key: identified by its hash, stored column by column, compared.
 
-    Keys that share an identity are rare, one pair in 100,000 states of 10 million keys; they are loose rows and
-    looked up one at a time.
+    Of several keys with one hash the first is in the index, the others are loose rows, looked up one at a time; of
+    370,000 states with 10 million keys, one has such a pair. The hash decides the slot, so they also
+    come and leave together.
     """
 
     def __init__(self, kinds: dict[str, pa.DataType], slots: int) -> None:
         """Start empty."""
         super().__init__(kinds, slots)
         self._columns = {name: key_column_for(kind) for name, kind in kinds.items()}
-        self._shared = np.empty(0, np.int64)  # identities of loose rows, sorted
 
     def find(self, table: pa.Table, slots: Array) -> IntArray:
-        keys = self._encode(table)
-        identities = self._identities(table, keys)
-        if not len(self._shared):
-            return self._find_plain(keys, identities, slots, np.arange(len(slots)))
-        rows = np.empty(len(slots), np.int64)
-        shared = np.isin(identities, self._shared)
-        plain, odd = np.flatnonzero(~shared), np.flatnonzero(shared)
-        rows[plain] = self._find_plain(keys, identities, slots, plain)
-        rows[odd] = self._find_odd(keys, identities, slots, odd)
+        keys, hashes = self._encode(table), _hashes(table)
+        found, new = self.index.find(hashes, slots)
+        rows = found.astype(np.int64)
+        self._store(keys, new)
+        compared = np.ones(len(rows), np.bool_)
+        compared[new] = False
+        check = np.flatnonzero(compared)
+        wrong = check[~self._same(keys, check, rows[check])]
+        if len(wrong):
+            rows[wrong], new = self._find_loose(self._items(keys, wrong), hashes[wrong], slots[wrong])
+            self._store(keys, wrong[new])
         return rows
 
     def read(self, rows: IntArray) -> dict[str, pa.Array]:
         columns = {name: column.take(rows) for name, column in self._columns.items()}
-        code = _null_code([column.valid(rows) for column in self._columns.values()])
-        identities = self.index.identities(rows)
-        return {HASH: pa.array(identities if code is None else identities ^ code), **columns}
+        return {HASH: pa.array(self.index.identities(rows)), **columns}
 
     def keep(self) -> IntArray:
         kept = super().keep()
@@ -194,64 +193,24 @@ class HashedKeys(Keys):
             column.keep(kept)
         return kept
 
-    def forget(self, rows: IntArray) -> None:
-        super().forget(rows)
-        if not self._loose:
-            self._shared = np.empty(0, np.int64)
-
     @property
     def nbytes(self) -> int:
         """The memory taken."""
         return self.index.nbytes + sum(column.nbytes for column in self._columns.values())
 
     def _append(self, table: pa.Table, slots: Array) -> bool:
-        keys = self._encode(table)
-        identities = self._identities(table, keys)
-        if len(self._shared) or self.index.has_any(identities):
+        hashes = _hashes(table)
+        if self.index.has_any(hashes):
             return False
-        self.index.append(identities, slots)
-        self._store(keys, None)
+        self.index.append(hashes, slots)
+        self._store(self._encode(table), None)
         return True
-
-    def _find_plain(self, keys: list[Encoded], identities: IntArray, slots: Array, at: IntArray) -> IntArray:
-        """Find the keys at positions `at` by identity, and compare; where another key has it, find them one by one."""
-        everything = len(at) == len(slots)
-        found, new = self.index.find(*((identities, slots) if everything else (identities[at], slots[at])))
-        rows = found.astype(np.int64)
-        if len(new):
-            self._store(keys, at[new])
-        compared = np.ones(len(at), np.bool_)
-        compared[new] = False
-        check = np.flatnonzero(compared)
-        wrong = check[~self._same(keys, at[check], rows[check])]
-        if len(wrong):
-            self._share(np.unique(rows[wrong]))
-            rows[wrong] = self._find_odd(keys, identities, slots, at[wrong])
-        return rows
-
-    def _find_odd(self, keys: list[Encoded], identities: IntArray, slots: Array, at: IntArray) -> IntArray:
-        """Find keys whose identity is shared."""
-        rows, new = self._find_loose(self._items(keys, at), identities[at], slots[at])
-        self._store(keys, at[new])
-        return rows
-
-    def _share(self, rows: IntArray) -> None:
-        """Make rows loose because another key has the same identity."""
-        stored = [column.encode(column.take(rows)) for column in self._columns.values()]
-        self._loose.update(zip(self._items(stored, np.arange(len(rows))), rows.tolist(), strict=True))
-        self.index.loosen(rows)
-        self._shared = np.union1d(self._shared, self.index.identities(rows))
 
     def _encode(self, table: pa.Table) -> list[Encoded]:
         return [column.encode(whole(table, name, self.kinds[name])) for name, column in self._columns.items()]
 
-    def _identities(self, table: pa.Table, keys: list[Encoded]) -> IntArray:
-        """Return the hashes, changed where keys are null: Spark's hash of (x, null) is that of (null, x)."""
-        hashes: IntArray = whole(table, HASH, pa.int64()).to_numpy()
-        code = _null_code([key.valid for key in keys])
-        return hashes if code is None else hashes ^ code
-
     def _store(self, keys: list[Encoded], at: IntArray | None) -> None:
+        """Append the keys at some positions, or all, for the rows that were just made."""
         for column, key in zip(self._columns.values(), keys, strict=True):
             column.append(key, at)
 
@@ -262,15 +221,10 @@ class HashedKeys(Keys):
         return same
 
     def _items(self, keys: list[Encoded], at: IntArray) -> list[Hashable]:
-        columns: list[KeyColumn] = list(self._columns.values())
-        return list(zip(*(column.items(key, at) for column, key in zip(columns, keys, strict=True)), strict=True))
+        columns = zip(self._columns.values(), keys, strict=True)
+        return list(zip(*(column.items(key, at) for column, key in columns), strict=True))
 
 
-def _null_code(valid: list[BoolArray | None]) -> IntArray | None:
-    """Return a number for the pattern of nulls in each row, 0 for none; None if no row has any."""
-    code: IntArray | None = None
-    for at, column in enumerate(valid, start=1):
-        if column is not None and not column.all():
-            bits = np.where(column, np.uint64(0), np.uint64(at * _NULL_CODES & (1 << 64) - 1)).view(np.int64)
-            code = bits if code is None else code ^ bits
-    return code
+def _hashes(table: pa.Table) -> IntArray:
+    hashes: IntArray = whole(table, HASH, pa.int64()).to_numpy()
+    return hashes

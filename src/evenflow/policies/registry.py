@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any, ClassVar, Protocol
 
-from evenflow.errors import InputError, UnknownNameError
 from evenflow.model import LoadView
+from evenflow.model.registry import build_named
 from evenflow.policies.autoflow import AutoFlow
 from evenflow.policies.base import Proposal
 from evenflow.policies.choices import Pkg, Uhlb, UhlbFresh
@@ -54,14 +53,4 @@ POLICIES: dict[str, type[NamedPolicy]] = {
 
 def policy_named(name: str, **options: Any) -> NamedPolicy:
     """Return the policy `name` with `options`; an unknown name or option is an error that lists the known ones."""
-    if name not in POLICIES:
-        raise UnknownNameError("policy", name, POLICIES)
-    kind = POLICIES[name]
-    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    for option in options:
-        if option not in known:
-            raise UnknownNameError(f"option of policy {name}", option, known or ["(it has none)"])
-    try:
-        return kind(**options)
-    except TypeError as error:
-        raise InputError(f"policy {name} cannot use {options}: {error}") from error
+    return build_named("policy", name, POLICIES, options)

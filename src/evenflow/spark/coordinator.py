@@ -12,7 +12,7 @@ import queue
 import re
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
@@ -24,7 +24,7 @@ from evenflow.errors import EvenflowError
 from evenflow.lane import LaneConfig
 from evenflow.lane.messages import PROTOCOL, FromLane, Hello, Stop, ToLane, decode_from_lane, encode
 from evenflow.spark.internals import master_of
-from evenflow.spark.lanes import lane_task
+from evenflow.spark.lanes import lane_task, stand_in_task
 
 _RESUBMIT_PAUSE_S = 0.2
 _JOIN_S = 5.0
@@ -72,6 +72,7 @@ class Coordinator:
         self.events: queue.Queue[LaneEvent] = queue.Queue()
         self._context, self._config_of, self._group = context, config_of, group
         self._key = secrets.token_bytes(32)
+        self._run = secrets.token_hex(4)
         self._listener = Listener((_listening_host(context), 0), backlog=128, authkey=self._key)
         self._links: dict[int, _Link] = {}
         self._newest: dict[int, tuple[int, int]] = {}
@@ -87,18 +88,26 @@ class Coordinator:
         self._jobs[lane] = thread
         thread.start()
 
-    def send(self, lane: int, message: ToLane) -> str | None:
-        """Send to the lane's present attempt and return its token; None if there is none (any more)."""
+    def send(self, lane: int, token: str, message: ToLane) -> bool:
+        """Send to one attempt of a lane; return whether it went out. Only the present attempt is spoken to."""
         with self._lock:
             link = self._links.get(lane)
-        if link is None:
-            return None
+        if link is None or link.hello.token != token:
+            return False
         try:
             with link.sending:
                 link.connection.send_bytes(encode(message))
         except (OSError, ValueError):
-            return None
-        return link.hello.token
+            return False
+        return True
+
+    def stand_in(self, messages: Mapping[int, Sequence[ToLane]]) -> dict[int, FromLane]:
+        """Have short tasks do what lanes that are not there were to do; return the last answer of each."""
+        parts = [(lane, [encode(message) for message in said]) for lane, said in messages.items()]
+        self._context.setJobGroup(self._group, "evenflow: an epoch left by other lanes", interruptOnCancel=True)
+        task = stand_in_task(self._config_of, self._run)
+        answers = self._context.parallelize(parts, len(parts)).map(task).collect()
+        return {lane: decode_from_lane(frame) for lane, frame in answers}
 
     def hello_of(self, lane: int) -> Hello | None:
         """Return who serves a lane now."""
@@ -139,7 +148,7 @@ class Coordinator:
         incarnation = 0
         while not self._stopping.is_set():
             self._context.setJobGroup(self._group, f"evenflow lane {lane}", interruptOnCancel=True)
-            task = lane_task(self._config_of(lane), self._listener.address, self._key, incarnation)
+            task = lane_task(self._config_of(lane), self._listener.address, self._key, self._run, incarnation)
             try:
                 self._context.parallelize([lane], 1).mapPartitionsWithIndex(task).collect()
             except Exception as error:  # noqa: BLE001 - a lost task; the next incarnation takes over

@@ -12,10 +12,12 @@ What happens to an epoch, and what a crash at each point means::
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -32,6 +34,7 @@ from evenflow.lane.messages import Adopt, Adopted, BlockSegment, Done, Failed, R
 from evenflow.lane.worker import committed_state
 from evenflow.migration import Event
 from evenflow.model import LaneId, LaneLoad, LoadReport, Move, RoutingTable, SlotId, SlotLoads
+from evenflow.policies import Policy
 from evenflow.spark.coordinator import Coordinator, Joined, LaneEvent, Lost, Said
 from evenflow.spark.progress import EpochTimes, Progress
 from evenflow.spark.route import Router
@@ -45,7 +48,10 @@ _SNAPSHOTS_PER_EPOCH = 8  # slots whose state is written out with an epoch, so t
 
 @dataclass
 class _LaneStatus:
+    """The lane's present attempt: whether it was told to load all its slots, and whether it has done all it was told."""
+
     token: str | None = None
+    given: bool = False
     ready: bool = False
 
 
@@ -62,12 +68,14 @@ class Engine:
     progress: Progress
     config: LaneConfig
     lane_start_s: float = 60.0
+    most_losses: int = 8
     faults: Faults = field(default_factory=Faults.scripted)
     _lanes: dict[LaneId, _LaneStatus] = field(default_factory=dict)
     _handoffs: dict[SlotId, SlotRef] = field(default_factory=dict)
     _moves_told: dict[SlotId, tuple[Move, int]] = field(default_factory=dict)
+    _losses: Counter[LaneId] = field(default_factory=Counter)
     _stop: threading.Event = field(default_factory=threading.Event)
-    _carrying: threading.Lock = field(default_factory=threading.Lock)
+    _carrying: threading.RLock = field(default_factory=threading.RLock)  # foreachBatch may ask for state and moves
     error: BaseException | None = None
 
     @property
@@ -80,12 +88,15 @@ class Engine:
     def start(self) -> None:
         """Start the lanes, and finish what an earlier run of the query has left behind."""
         self.checkpoint.sweep_orphans()
+        for record in self.checkpoint.recover().pending:
+            if record.table() != self.controller.table:
+                self._finish_for_others(record)
         for lane in self.controller.table.lanes:
             self._lanes[lane] = _LaneStatus()
             self.coordinator.start(lane)
-        self._until_ready(self.lane_start_s)
+        self._until_ready()
         for record in self.checkpoint.recover().pending:
-            self._carry_out(_under(self.controller.table, record), EpochTimes(began_s=time.time()))
+            self._carry_out(msgspec.structs.replace(record, moves=()), EpochTimes(began_s=time.time()))
         self._publish()
 
     def interrupt(self) -> None:
@@ -104,7 +115,8 @@ class Engine:
             try:
                 self._on_batch(batch, epoch)
             except BaseException as error:
-                self.error = self.error or error
+                stopped = self._stop.is_set() and StoppedError("the query was stopped")
+                self.error = self.error or stopped or error
                 raise
 
     def _on_batch(self, batch: DataFrame, epoch: int) -> None:
@@ -136,10 +148,20 @@ class Engine:
         self.checkpoint.sweep()
         self.progress.finish(record, times, self.journal)
 
-    def request(self, moves: Sequence[Move]) -> None:
+    def request(self, moves: Iterable[Move | tuple[SlotId, LaneId]]) -> None:
         """Plan moves that were asked for by hand; between two epochs, since the controller knows no threads."""
         with self._carrying:
-            self.controller.request(moves)
+            owners = dict(enumerate(self.controller.table.owners.tolist()))
+            asked = [
+                move if isinstance(move, Move) else Move(move[0], owners.get(move[0], -1), move[1], "asked for by hand")
+                for move in moves
+            ]
+            self.controller.request([move for move in asked if move.source != move.target])
+
+    def set_policy(self, policy: Policy) -> None:
+        """Decide by another policy; between two epochs, as only one thread may talk to the controller."""
+        with self._carrying:
+            self.controller.set_policy(policy)
 
     def state_table(self) -> pa.Table:
         """Return the committed state of all slots: a row per key, or per slot for operators of the user's own."""
@@ -162,45 +184,69 @@ class Engine:
         self.checkpoint.commit([self._with_handoffs(answer.commit, record) for answer in done.values()])
         self.faults.reach("driver.after-commit", epoch=record.epoch)
         self._handoffs.clear()
+        self._losses.clear()
         times.committed_s = time.time()
         self._report(record, done)
         self.progress.lanes_done(record, done)
         self._readmit()
 
+    def _finish_for_others(self, record: EpochRecord) -> None:
+        """Finish an epoch that was accepted for other lanes than there are now, before these begin."""
+        table = record.table()
+        answers = self.coordinator.stand_in(
+            {
+                lane: (Adopt(tuple(self._sources(slot) for slot in table.slots_of(lane).tolist())), work)
+                for lane, work in self._messages(record).items()
+            }
+        )
+        for lane, answer in answers.items():
+            if isinstance(answer, Failed):
+                raise LaneFailedError(lane, answer.kind, answer.message, answer.detail)
+        self.checkpoint.commit([answer.commit for answer in answers.values() if isinstance(answer, Done)])
+
     def _hand_over(self, record: EpochRecord, moves: list[Move]) -> None:
         """Have sources write their slots and targets load them; whoever is lost is gone around."""
-        self._until_ready(self.lane_start_s)
-        waiting: dict[LaneId, tuple[SlotId, ...]] = {}
+        waiting: dict[LaneId, str] = {}
         for source in sorted({move.source for move in moves}):
+            status = self._lanes[source]
+            if status.token is None or not status.given:
+                continue  # a new attempt: it will load what the new table gives it, and no more
             slots = tuple(move.slot for move in moves if move.source == source)
-            token = self._lanes[source].token if source in self._lanes else None
-            name = handoff_name(record.epoch, source, token or "lost")
-            if token and self.coordinator.send(source, Release(slots, record.epoch - 1, name)) == token:
-                waiting[source] = slots
+            release = Release(slots, record.epoch - 1, handoff_name(record.epoch, source, status.token))
+            if self.coordinator.send(source, status.token, release):
+                waiting[source] = status.token
         while waiting:
             event = self._next_event()
-            if isinstance(event, Said) and isinstance(event.message, Released) and event.lane in waiting:
+            if isinstance(event, Joined) or waiting.get(event.lane) != event.token:
+                continue
+            if isinstance(event, Lost):
+                del waiting[event.lane]
+            elif isinstance(event.message, Released):
+                del waiting[event.lane]
                 self._handoffs.update(event.message.handoffs)
                 self._tell_moved(event.message, moves, record.epoch)
-                for slot in waiting.pop(event.lane):
+                for slot, _ in event.message.handoffs:
                     self._acknowledge(slot, Event.HANDED_OFF)
-            elif isinstance(event, Lost):
-                waiting.pop(event.lane, None)
         self.faults.reach("driver.during-move", epoch=record.epoch)
         for target in sorted({move.target for move in moves}):
-            self._adopt(target, [move.slot for move in moves if move.target == target])
-        self._until_ready(self.lane_start_s)
+            if self._lanes[target].given:
+                self._adopt(target, [move.slot for move in moves if move.target == target])
+        self._until_ready()
 
     def _work(self, record: EpochRecord) -> dict[LaneId, Done]:
         """Have every lane fold its part of the epoch; one that is lost does so again in its next attempt."""
         done: dict[LaneId, Done] = {}
         messages = self._messages(record)
-        given: dict[LaneId, str | None] = {}
+        given: dict[LaneId, str] = {}
         while len(done) < len(messages):
+            # A lane that dies after its part is done is loaded after the commit, with that part in it.
+            self._readmit(but=done)
             for lane, message in messages.items():
                 status = self._lanes[lane]
-                if lane not in done and status.ready and given.get(lane) != status.token:
-                    given[lane] = self.coordinator.send(lane, message)
+                if lane in done or not status.ready or status.token is None or given.get(lane) == status.token:
+                    continue
+                if self.coordinator.send(lane, status.token, message):
+                    given[lane] = status.token
             event = self._next_event()
             if (
                 isinstance(event, Said)
@@ -209,10 +255,6 @@ class Engine:
                 and event.message.commit.epoch == record.epoch
             ):
                 done[event.lane] = event.message
-                self._lanes[event.lane].ready = True
-            elif isinstance(event, Joined) and event.hello.lane not in done:
-                # One that has done its part already is loaded after the commit, with that part in it.
-                self._adopt(event.hello.lane, self._slots_of(record, event.hello.lane))
         return done
 
     def _messages(self, record: EpochRecord) -> dict[LaneId, Work]:
@@ -245,78 +287,85 @@ class Engine:
 
     # --- lanes ---------------------------------------------------------------------------------------------------
 
-    def _next_event(self) -> LaneEvent:
+    def _next_event(self, deadline: float = math.inf) -> LaneEvent:
         """Wait for a lane to say something; keep book of who is there; stop waiting when the query stops."""
         while not self._stop.is_set():
             try:
                 event = self.coordinator.events.get(timeout=_POLL_S)
             except queue.Empty:
+                self._refuse_to_wait(deadline)
                 continue
             self._note(event)
             return event
         raise StoppedError("the query was stopped")
 
+    def _refuse_to_wait(self, deadline: float) -> None:
+        """Raise if a lane will not come: its job fails time and again, or it takes too long."""
+        missing = [lane for lane, status in self._lanes.items() if not status.ready]
+        hopeless = [lane for lane in missing if self.coordinator.failures_in_a_row(lane) >= _HOPELESS]
+        if hopeless or (missing and time.monotonic() > deadline):
+            said = self.coordinator.last_failure((hopeless or missing)[0])
+            raise EvenflowError(
+                f"lanes {hopeless or missing} do not start (waited up to {self.lane_start_s:g} s). Spark says: "
+                f"{said or 'nothing; are all task slots taken by other jobs?'}"
+            )
+
     def _note(self, event: LaneEvent) -> None:
         if isinstance(event, Joined):
             self._lanes[event.hello.lane] = _LaneStatus(event.hello.token)
-        elif isinstance(event, Lost):
-            status = self._lanes.get(event.lane)
-            if status is not None and status.token == event.token:
-                self._lanes[event.lane] = _LaneStatus()
-                self.controller.lane_lost(event.lane)
+            return
+        status = self._lanes[event.lane]
+        if status.token != event.token:
+            return  # fenced off: whatever it says does not count
+        if isinstance(event, Lost):
+            self._lanes[event.lane] = _LaneStatus()
+            self._count_loss(event.lane)
+            self.controller.lane_lost(event.lane)
         elif isinstance(event.message, Failed):
             failure = event.message
             raise LaneFailedError(event.lane, failure.kind, failure.message, failure.detail)
         elif isinstance(event.message, Adopted):
-            status = self._lanes[event.lane]
-            if status.token == event.token:
-                status.ready = True
-                for slot in event.message.slots:
-                    self._acknowledge(slot, Event.INSTALLED)
+            status.ready = True
+            for slot in event.message.slots:
+                self._acknowledge(slot, Event.INSTALLED)
 
-    def _until_ready(self, patience_s: float) -> None:
+    def _count_loss(self, lane: LaneId) -> None:
+        """Give up on a lane that dies of the same epoch again and again: it would do so for ever."""
+        self._losses[lane] += 1
+        if self._losses[lane] >= self.most_losses:
+            raise EvenflowError(
+                f"lane {lane} was lost {self._losses[lane]} times in one epoch: its Python worker dies each time. Look at "
+                f"the executor's log; often it runs out of memory (more lanes hold less each), or the operator crashes it"
+            )
+
+    def _until_ready(self) -> None:
         """Wait until every lane has its slots; say what is missing if that takes too long."""
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + self.lane_start_s
         self._readmit()
-        while missing := [lane for lane, status in self._lanes.items() if not status.ready]:
-            hopeless = [lane for lane in missing if self.coordinator.failures_in_a_row(lane) >= _HOPELESS]
-            if hopeless or time.monotonic() > deadline:
-                said = self.coordinator.last_failure((hopeless or missing)[0])
-                raise EvenflowError(
-                    f"lanes {hopeless or missing} do not start (waited up to {patience_s:g} s). Spark says: "
-                    f"{said or 'nothing; are all task slots taken by other jobs?'}"
-                )
-            try:
-                event = self.coordinator.events.get(timeout=_POLL_S)
-            except queue.Empty:
-                if self._stop.is_set():
-                    raise StoppedError("the query was stopped") from None
-                continue
-            self._note(event)
-            if isinstance(event, Joined):
-                self._adopt(event.hello.lane, self.controller.table.slots_of(event.hello.lane).tolist())
+        while not all(status.ready for status in self._lanes.values()):
+            self._next_event(deadline)
+            self._readmit()
 
-    def _readmit(self) -> None:
-        """Give their slots to attempts that have joined but were not given any yet."""
+    def _readmit(self, but: Collection[LaneId] = ()) -> None:
+        """Give their slots to attempts that have joined and were not given any yet."""
         for lane, status in self._lanes.items():
-            hello = self.coordinator.hello_of(lane)
-            if status.token is not None and not status.ready and hello is not None and hello.token == status.token:
+            if status.token is not None and not status.given and lane not in but:
+                status.given = True
                 self._adopt(lane, self.controller.table.slots_of(lane).tolist())
 
     def _adopt(self, lane: LaneId, slots: Iterable[SlotId]) -> None:
         """Tell a lane to load slots: from their handoff if there is one, else from the checkpoint."""
-        self._lanes[lane].ready = False
+        status = self._lanes[lane]
+        status.ready = False
         entries = tuple(
             SlotToLoad(slot, self._handoffs[slot]) if slot in self._handoffs else self._sources(slot) for slot in slots
         )
-        self.coordinator.send(lane, Adopt(entries))
+        if status.token is not None:
+            self.coordinator.send(lane, status.token, Adopt(entries))
 
     def _sources(self, slot: SlotId) -> SlotToLoad:
         sources = self.checkpoint.recover().sources(slot)
         return SlotToLoad(slot, sources.snapshot, sources.changes)
-
-    def _slots_of(self, record: EpochRecord, lane: LaneId) -> list[SlotId]:
-        return [slot for slot, owner in enumerate(record.owners) if owner == lane]
 
     # --- the controller ------------------------------------------------------------------------------------------
 
@@ -354,8 +403,3 @@ def initial_table(checkpoint: Checkpoint, slots: int, lanes: int) -> RoutingTabl
         owners[slot] = counts.argmin()
         counts[owners[slot]] += 1
     return RoutingTable(owners, tuple(range(lanes)), found.version + 1)
-
-
-def _under(table: RoutingTable, record: EpochRecord) -> EpochRecord:
-    """Return a record that an earlier run accepted, to be carried out under the table of this run."""
-    return msgspec.structs.replace(record, lanes=table.lanes, owners=tuple(table.owners.tolist()), moves=())

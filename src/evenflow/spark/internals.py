@@ -6,6 +6,9 @@ has no way from a StructType to an Arrow schema without running a job.
 
 from __future__ import annotations
 
+import os
+import sys
+
 import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -35,3 +38,12 @@ def schema_of_ddl(ddl: str) -> StructType:
 def master_of(context: SparkContext) -> str:
     """Return the master's URL; a running context always has one."""
     return context.master or "local"
+
+
+def use_this_python(context: SparkContext) -> None:
+    """Have local workers run this very Python, unless the user has named one.
+
+    Spark would take `python3` from the path, which knows nothing of the environment that evenflow is installed in.
+    """
+    if "PYSPARK_PYTHON" not in os.environ and master_of(context).startswith("local"):
+        context.pythonExec = sys.executable

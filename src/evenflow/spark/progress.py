@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from evenflow.model.balance import max_over_mean, spread
 from evenflow.state import EpochRecord
 
 _KEPT = 100  # as many as Spark's recentProgress keeps
-_LATENCIES = 10_000
+_LATENCIES = 20_000
 
 
 @dataclass
@@ -54,7 +55,7 @@ class Progress:
     name: str | None
     _recent: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_KEPT))
     _lanes: dict[LaneId, Done] = field(default_factory=dict)
-    _latency_s: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_LATENCIES))
+    _latency_s: deque[tuple[int, float, float]] = field(default_factory=lambda: deque(maxlen=_LATENCIES))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def lanes_done(self, record: EpochRecord, done: dict[LaneId, Done]) -> None:  # noqa: ARG002 - one epoch's lanes
@@ -67,7 +68,7 @@ class Progress:
         span = max(1e-9, times.published_s - times.began_s)
         arrivals = times.arrivals or ((times.began_s, float(record.rows)),)
         with self._lock:
-            self._latency_s.extend((times.committed_s - at, rows) for at, rows in arrivals)
+            self._latency_s.extend((record.epoch, times.committed_s - at, rows) for at, rows in arrivals)
             busy = [answer.busy_s for answer in self._lanes.values()]
             moves = [
                 entry
@@ -80,6 +81,7 @@ class Progress:
                     "name": self.name,
                     "epoch": record.epoch,
                     "batchId": record.epoch,
+                    "timestamp": datetime.fromtimestamp(times.began_s, UTC).isoformat(),
                     "numInputRows": record.rows,
                     "processedRowsPerSecond": record.rows / span,
                     "durationMs": times.durations_ms(),
@@ -91,7 +93,7 @@ class Progress:
                         "rows": sum(answer.state_rows for answer in self._lanes.values()),
                         "bytes": sum(answer.state_bytes for answer in self._lanes.values()),
                     },
-                    "latency": self._latency(),
+                    "latency": self._latency(record.epoch, record.epoch),
                 }
             )
 
@@ -106,6 +108,11 @@ class Progress:
         """The newest epoch."""
         with self._lock:
             return self._recent[-1] if self._recent else None
+
+    def latency(self, first: int = 0, last: int | None = None) -> dict[str, float]:
+        """Return percentiles of the latency over the epochs from `first` to `last`; empty if none is remembered."""
+        with self._lock:
+            return self._latency(first, last)
 
     def lane_rows(self) -> list[dict[str, Any]]:
         """Return what each lane did in the newest epoch."""
@@ -138,13 +145,19 @@ class Progress:
             for lane, answer in sorted(self._lanes.items())
         ]
 
-    def _latency(self) -> dict[str, float]:
+    def _latency(self, first: int, last: int | None) -> dict[str, float]:
         """Return percentiles of the time from a row's arrival to its commit.
 
         A row arrives when its arrival column says so; without one, when its micro-batch begins.
         """
-        values = np.array([latency for latency, _ in self._latency_s])
-        weights = np.array([max(1, rows) for _, rows in self._latency_s], dtype=np.float64)
+        chosen = [
+            (latency, max(1.0, rows))
+            for epoch, latency, rows in self._latency_s
+            if first <= epoch and (last is None or epoch <= last)
+        ]
+        if not chosen:
+            return {}
+        values, weights = np.array(chosen).T
         order = np.argsort(values)
         share = np.cumsum(weights[order]) / weights.sum()
         percentile = {

@@ -14,6 +14,7 @@ from evenflow.control.journal import Journal, PhaseChanged
 from evenflow.errors import EvenflowError, StoppedError
 from evenflow.migration import Phase
 from evenflow.model import Move
+from evenflow.policies import Policy, policy_named
 from evenflow.spark.engine import Engine
 
 
@@ -92,6 +93,11 @@ class Query:
         self._spark_query.stop()
         self._ended.wait()
 
+    @property
+    def spark_query(self) -> StreamingQuery:
+        """Spark's own query underneath, with its own progress."""
+        return self._spark_query
+
     # --- evenflow's own ------------------------------------------------------------------------------------------
 
     def lanes(self) -> list[dict[str, Any]]:
@@ -122,12 +128,15 @@ class Query:
 
     def rebalance(self, moves: Iterable[Move | tuple[int, int]]) -> None:
         """Ask for moves by hand: Moves, or pairs (slot, lane to go to). A bad one refuses them all."""
-        table = self._engine.controller.table
-        asked = [
-            move if isinstance(move, Move) else Move(move[0], int(table.owners[move[0]]), move[1], "asked for by hand")
-            for move in moves
-        ]
-        self._engine.request([move for move in asked if move.source != move.target])
+        self._engine.request(moves)
+
+    def set_policy(self, policy: str | Policy) -> None:
+        """Decide by another policy from the next epoch on; moves that are planned or under way are carried out."""
+        self._engine.set_policy(policy_named(policy) if isinstance(policy, str) else policy)
+
+    def latency(self, first_epoch: int = 0, last_epoch: int | None = None) -> dict[str, float]:
+        """Percentiles of the time from arrival to commit over some epochs (sampled; of long runs the newest)."""
+        return self._engine.progress.latency(first_epoch, last_epoch)
 
     def state(self) -> DataFrame:
         """The committed state as a DataFrame, one row per key (or per slot, for operators of your own)."""

@@ -17,7 +17,7 @@ from evenflow.errors import InputError
 from evenflow.lane import LaneConfig
 from evenflow.spark.coordinator import Coordinator
 from evenflow.spark.engine import Engine, initial_table
-from evenflow.spark.internals import master_of, spark_schema
+from evenflow.spark.internals import master_of, spark_schema, use_this_python
 from evenflow.spark.progress import Progress
 from evenflow.spark.query import Query
 from evenflow.spark.route import Router
@@ -119,6 +119,7 @@ class StreamWriter:
         if path is not None:
             self.option("path", path)
         lanes = _lanes(spark, options.lanes)
+        use_this_python(spark.sparkContext)
         location = self._location()
         identity = Identity(
             query_id=str(uuid.uuid4()),

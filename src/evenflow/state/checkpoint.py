@@ -185,7 +185,7 @@ class Checkpoint:
 
     def sweep(self) -> int:
         """Remove what no record needs any more; cheap enough for every epoch. Return the number of files."""
-        count = self._sweep_garbage()
+        count = self._sweep_garbage(self._ledger.frontier)
         if self._ledger.sequence - self._base[0] >= self._fold_every:
             self._fold()
             count += self.folder.delete(self._obsolete_records())
@@ -197,13 +197,15 @@ class Checkpoint:
         temporary = [
             name for folder in ("", *naming.RECORDS) for name in self.folder.names(folder) if name.endswith(TEMPORARY)
         ]
-        count = self._sweep_garbage()
+        count = self._sweep_garbage(None)
         return count + self.folder.delete([*temporary, *self._obsolete_records(), *self._strays(None)])
 
-    def _sweep_garbage(self) -> int:
-        count = self.folder.delete(self._ledger.garbage)
+    def _sweep_garbage(self, up_to: Epoch | None) -> int:
+        """Remove what records have freed, unless a lane that lags behind may still read or name it."""
+        garbage = [name for name in self._ledger.garbage if _is_over(name, up_to)]
+        count = self.folder.delete(garbage)
         draft = self._ledger.copy()
-        draft.garbage.clear()
+        draft.garbage = [name for name in draft.garbage if not _is_over(name, up_to)]
         self._ledger = draft
         return count
 
@@ -227,16 +229,11 @@ class Checkpoint:
                     yield name
 
     def _strays(self, up_to: Epoch | None) -> Iterator[str]:
-        """Yield the data files that no record names, and none ever will: their epoch is over for all lanes.
-
-        A handoff is read during the epoch after the one it bears. With None, all that are not named.
-        """
+        """Yield the data files that no record names, and none ever will; with None, all that are not named."""
         for folder in naming.DATA:
             for name in self.folder.names(folder):
-                epoch = naming.epoch_of(name)
-                if epoch is None or name in self._ledger.holders:
-                    continue
-                if up_to is None or epoch + (folder == naming.HANDOFFS) <= up_to:
+                ours = naming.epoch_of(name) is not None
+                if ours and name not in self._ledger.holders and _is_over(name, up_to):
                     yield name
 
     def _write_new(self, folder: str, number: int, record: Record) -> None:
@@ -248,6 +245,14 @@ class Checkpoint:
                 f"uses this checkpoint, then start it again"
             )
         self.folder.write_json(name, record)
+
+
+def _is_over(name: str, frontier: Epoch | None) -> bool:
+    """Return whether all lanes are past the epoch of a data file; a handoff is read in the epoch after its own."""
+    epoch = naming.epoch_of(name)
+    if epoch is None or frontier is None:
+        return True
+    return epoch + name.startswith(f"{naming.HANDOFFS}/") <= frontier
 
 
 def _below(location: str, name: str) -> str:

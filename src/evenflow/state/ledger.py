@@ -137,6 +137,8 @@ class Ledger:
         for done in sorted(entry.lanes, key=lambda done: (done.epoch, done.lane)):
             self._check_commit(done)
             self._commit_lane(done)
+        # A handoff may hold slots of several lanes: the first may not need it, and the next one does.
+        self.garbage = [name for name in self.garbage if name not in self.holders]
         self.sequence = entry.sequence
         self._advance_frontier()
 

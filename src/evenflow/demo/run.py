@@ -1,0 +1,191 @@
+"""Runs the demo: one query on a quiet local Spark, static for half of the time, then with the chosen policy."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+
+from evenflow.demo.options import LANE_ROWS_PER_SECOND, DemoOptions
+from evenflow.demo.plot import draw
+from evenflow.demo.summary import Course, EpochFigures, Summary, lane_rates, summarise
+from evenflow.demo.view import Snapshot, explained, line, picture, show_summary
+from evenflow.errors import EvenflowError
+from evenflow.operators import functions as aggregates
+from evenflow.spark import Query, keyed
+from evenflow.spark.session import quiet_session
+from evenflow.workloads.bids import BidFeed, auctions_of
+
+_FILES_PER_EPOCH = 8  # at most; so bids that wait are taken in portions, and lanes are seen often
+_WORTH = 8.0  # seconds of bids in the longest epoch, per second that an epoch takes beside the lanes' work
+_SHORTEST_S, _LONGEST_S = 1.5, 6.0  # bounds on them
+_LONGEST_SHARE = 0.12  # bound on them, of the whole run
+_WARM_UP_EPOCHS = 3
+_TICK_S = 0.25
+_PATIENCE_S = 90.0  # with the first epochs
+_GRACE_S = 30.0  # patience with a slow machine at the end, until the balanced query can be measured
+_EPOCHS_AFTER = 4  # one to decide on, one in which slots move, and some to measure
+
+
+def run_demo(options: DemoOptions) -> Summary:
+    """Run the demo, show it, write its files."""
+    console = Console(highlight=False)
+    console.print(explained(options))
+    began_s = time.monotonic()
+    with _started(options, console) as (query, feed):
+        took_s = time.monotonic() - began_s
+        run = _Run(options.after_start(took_s), query, feed)
+        if run.options.seconds < options.seconds:
+            console.print(
+                f"Starting took {took_s:.0f} s on this busy machine: {run.options.seconds:g} s are left to see."
+            )
+        feed.start()
+        _show(run, console)
+        run.feed.stop()
+        summary = run.summary()
+    console.print()
+    show_summary(console, run.options, summary)
+    draw(run.epochs, run.options, run.switched_s, options.png)
+    console.print(f"Picture: {options.png}", soft_wrap=True)
+    if options.json is not None:
+        options.json.write_text(json.dumps(summary.as_dict(), indent=2) + "\n")
+        console.print(f"Figures: {options.json}", soft_wrap=True)
+    return summary
+
+
+@contextlib.contextmanager
+def _started(options: DemoOptions, console: Console) -> Iterator[tuple[Query, BidFeed]]:
+    """Start Spark, the query and its first epoch; leave nothing behind, whatever happens."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="evenflow-demo-", ignore_cleanup_errors=True))
+        )
+        (folder / "bids").mkdir()
+        with console.status("starting Spark") if options.live else contextlib.nullcontext():
+            spark = quiet_session(options.lanes + 2, folder / "spark.log")
+            stack.callback(spark.stop)
+            auctions = auctions_of(spark, options.table)
+            feed = BidFeed(folder / "bids", auctions, options.skew, options.rows_per_second, options.seed)
+            query = (
+                keyed(feed.stream(spark, _FILES_PER_EPOCH), "auction")
+                .agg(total=aggregates.sum("price"), bids=aggregates.count())
+                .balance(lanes=options.lanes, slots=options.slots, policy="static", strategy="sudden")
+                .writeStream.option("checkpointLocation", str(folder / "checkpoint"))
+                .option("evenflow.rowsPerSecond", LANE_ROWS_PER_SECOND)
+                .option("evenflow.arrivalColumn", "timestamp")
+                .start()
+            )
+            stack.callback(query.stop)
+            stack.callback(feed.stop)
+            beside_s = [_warm_up(query, feed, epoch) for epoch in range(_WARM_UP_EPOCHS)][-1]
+        longest_s = min(_LONGEST_S, _LONGEST_SHARE * options.seconds, max(_SHORTEST_S, _WORTH * beside_s))
+        feed.file_s = longest_s / _FILES_PER_EPOCH
+        yield query, feed
+
+
+def _warm_up(query: Query, feed: BidFeed, epoch: int) -> float:
+    """Have one bid per key carried out; return the seconds that took beside the lanes' work: Spark's, routing, commits.
+
+    The first time gives every key its state and loads all code.
+    """
+    feed.write_one_each(epoch)
+    began_s = time.monotonic()
+    while (done := query.lastProgress) is None or done["epoch"] < epoch:
+        took_s = time.monotonic() - began_s
+        if query.awaitTermination(_TICK_S / 5) or took_s > _PATIENCE_S:
+            raise EvenflowError(f"epoch {epoch} did not finish within {_PATIENCE_S:g} s: is the machine that busy?")
+    working_s = max(float(lane["busy_s"]) for lane in done["lanes"])
+    return max(0.0, time.monotonic() - began_s - working_s)
+
+
+@dataclass
+class _Run:
+    """The run so far."""
+
+    options: DemoOptions
+    query: Query
+    feed: BidFeed
+    epochs: list[EpochFigures] = field(default_factory=list)
+    switched_s: float = 0.0
+    _switch: threading.Thread | None = None
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.time() - self.feed.began_s
+
+    @property
+    def ended(self) -> bool:
+        """Whether time is up; a slow machine gets some grace to finish epochs under the new policy."""
+        after = len([one for one in self.epochs if self.switched_s and one.began_s > self.switched_s])
+        patience = 0.0 if after >= _EPOCHS_AFTER else _GRACE_S
+        return self.elapsed_s >= self.options.seconds + patience
+
+    def look(self) -> Snapshot:
+        """Collect what has happened since the last look; switch the policy when its time has come."""
+        if self.query.awaitTermination(0):
+            raise EvenflowError("the query ended before its time")
+        known = self.epochs[-1].epoch if self.epochs else _WARM_UP_EPOCHS - 1
+        fresh = [EpochFigures.of(one, self.feed.began_s) for one in self.query.recentProgress if one["epoch"] > known]
+        self.epochs += [one for one in fresh if one.rows]
+        if self._switch is None and self.elapsed_s >= self.options.switch_s:
+            # The policy changes between two epochs: a thread waits for that, the picture goes on.
+            self._switch = threading.Thread(target=self._balance, name="evenflow-switch", daemon=True)
+            self._switch.start()
+        newest = self.epochs[-1] if self.epochs else None
+        return Snapshot(
+            self.elapsed_s,
+            f"balanced ({self.options.policy})" if self.switched_s else "static",
+            newest.epoch if newest else 0,
+            lane_rates(self.epochs, len(self.epochs) - 1) if newest else [0.0] * self.options.lanes,
+            max(0, self.feed.rows_written - sum(one.rows for one in self.epochs)),
+            newest.latency_p50_s if newest else 0.0,
+            newest.latency_p99_s if newest else 0.0,
+            [
+                f"epoch {move['epoch']}: slot {move['slot']}, lane {move['source']} to lane {move['target']}"
+                for move in self.query.moves()
+            ],
+        )
+
+    def summary(self) -> Summary:
+        """Sum up."""
+        options = self.options
+        late_s = max(0.0, self.switched_s - options.switch_s)
+        return summarise(
+            self.epochs,
+            self.query.latency,
+            Course(
+                self.switched_s or options.switch_s,
+                options.after_s + late_s,
+                options.rows_per_second,
+                len(self.query.moves()),
+            ),
+        )
+
+    def _balance(self) -> None:
+        self.query.set_policy(self.options.policy)
+        self.switched_s = self.elapsed_s
+
+
+def _show(run: _Run, console: Console) -> None:
+    """Look at the run until its end, live or line by line."""
+    if not run.options.live:
+        shown_s = 0.0
+        while not run.ended:
+            now = run.look()
+            if now.elapsed_s >= shown_s + 1:
+                console.print(line(now), soft_wrap=True)
+                shown_s = now.elapsed_s
+            time.sleep(_TICK_S)
+        return
+    with Live(console=console, refresh_per_second=4, transient=False) as live:
+        while not run.ended:
+            live.update(picture(run.options, run.look()))
+            time.sleep(_TICK_S)

@@ -1,0 +1,371 @@
+"""The engine without Spark: lanes live in this process, answer in any order, and die wherever chance will have it.
+
+The engine, the checkpoint, the controller and the lanes' code are the real ones; sockets, tasks and the source are not.
+A step that nobody can take any more is a deadlock, and reported as one.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+
+from evenflow.control import Controller, ControllerOptions
+from evenflow.errors import EvenflowError
+from evenflow.lane import LaneConfig, LaneWorker
+from evenflow.lane.faults import Faults
+from evenflow.lane.messages import PROTOCOL, Failed, FromLane, Hello, Stop, ToLane
+from evenflow.migration import strategy_named
+from evenflow.model import Move, RoutingTable
+from evenflow.operators import SLOT, Agg, Aggregate
+from evenflow.policies import policy_named
+from evenflow.spark.coordinator import Coordinator, Joined, LaneEvent, Lost, Said
+from evenflow.spark.engine import Engine, initial_table
+from evenflow.spark.progress import Progress
+from evenflow.spark.route import Routed, Router, _segments
+from evenflow.state import Block, Checkpoint, FileRef, Folder, Identity, Segment, block_name
+
+SLOTS = 7
+SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.int64())])
+OPERATOR = Aggregate(
+    {
+        "total": Agg("sum", "value"),
+        "n": Agg("count"),
+        "low": Agg("min", "value"),
+        "opened": Agg("first", "value"),
+        "closed": Agg("last", "value"),
+    }
+)
+Answer = tuple[int | None, int, int, int, int, int]  # key, total, n, low, opened, closed
+
+
+class Killed(BaseException):
+    """A process is gone: nothing after it runs."""
+
+
+@dataclass(frozen=True)
+class Chance(Faults):
+    """Kills at the points that `strikes` picks."""
+
+    strikes: Callable[[str, int | None, int | None], bool] = lambda _point, _lane, _epoch: False
+
+    def reach(self, point: str, lane: int | None = None, epoch: int | None = None) -> None:
+        if self.strikes(point, lane, epoch):
+            raise Killed(point)
+
+
+@dataclass
+class _Attempt:
+    hello: Hello
+    worker: LaneWorker
+    inbox: deque[ToLane] = field(default_factory=deque)
+    alive: bool = True
+
+
+@dataclass
+class Lanes:
+    """Stands for the coordinator. `mischief` is the chance that a lane dies between two steps."""
+
+    config: LaneConfig
+    chance: Chance
+    rng: random.Random
+    mischief: float = 0.0
+    zombies: float = 0.5  # of the lost attempts: they live on, fenced off, and what they say comes late
+    said: list[str] = field(default_factory=list)
+    run: str = field(init=False)
+    _links: dict[int, _Attempt] = field(default_factory=dict)
+    _outbox: dict[int, deque[LaneEvent]] = field(default_factory=dict)
+    _unborn: list[int] = field(default_factory=list)
+    _fenced: list[_Attempt] = field(default_factory=list)
+    _incarnations: Counter[int] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.run = f"{self.rng.randrange(1 << 30)}"
+
+    # --- what the engine uses ------------------------------------------------------------------------------------
+
+    @property
+    def events(self) -> Lanes:
+        return self
+
+    def start(self, lane: int) -> None:
+        self._outbox[lane] = deque()
+        self._unborn.append(lane)
+
+    def send(self, lane: int, token: str, message: ToLane) -> bool:
+        link = self._links.get(lane)
+        if link is None or link.hello.token != token:
+            return False
+        if not link.alive and self.rng.random() < 0.5:
+            return False  # or the first words to a dead process are swallowed
+        link.inbox.append(message)
+        return True
+
+    def stand_in(self, messages: Mapping[int, Sequence[ToLane]]) -> dict[int, FromLane]:
+        folder = Folder.at(self.config.location, durable=False)
+        answers = {}
+        for lane, said in messages.items():
+            worker = LaneWorker(replace(self.config, lane=lane), self.run, folder)
+            for message in said:
+                answers[lane] = worker.handle(message)
+        return answers
+
+    def hello_of(self, lane: int) -> Hello | None:
+        return self._links[lane].hello if lane in self._links else None
+
+    def failures_in_a_row(self, _lane: int) -> int:
+        return 0
+
+    def last_failure(self, _lane: int) -> str | None:
+        return None
+
+    def stop(self) -> None:
+        """Leave them: nobody waits for a lane of a dead driver."""
+
+    def get(self, timeout: float) -> LaneEvent:  # noqa: ARG002 - nothing comes by waiting
+        """Let things happen, in any order, until there is something to hear."""
+        while True:
+            doable: list[Callable[[], None]] = [lambda lane=lane: self._born(lane) for lane in self._unborn]
+            for attempt in [*self._links.values(), *self._fenced]:
+                if attempt.inbox and attempt.alive:
+                    doable.append(lambda attempt=attempt: self._process(attempt))
+                if not attempt.alive and self._links.get(attempt.hello.lane) is attempt:
+                    doable.append(lambda attempt=attempt: self._notice(attempt))
+            heard = [lane for lane, events in self._outbox.items() if events]
+            assert doable or heard, f"deadlock: the engine waits and nothing can happen any more; {self.said[-20:]}"
+            if heard and (not doable or self.rng.random() < 0.5):
+                event = self._outbox[self.rng.choice(heard)].popleft()
+                self.said.append(_shown(event))
+                return event
+            self.rng.choice(doable)()
+            if self.rng.random() < self.mischief and self._links:
+                self.kill(self.rng.choice(list(self._links)))
+
+    # --- what happens --------------------------------------------------------------------------------------------
+
+    def kill(self, lane: int) -> None:
+        if lane in self._links:
+            self._links[lane].alive = False
+
+    def _born(self, lane: int) -> None:
+        self._unborn.remove(lane)
+        hello = Hello(PROTOCOL, lane, self._incarnations[lane], 0, 0, "here", "driver", self.run)
+        self._incarnations[lane] += 1
+        config = replace(self.config, lane=lane)
+        folder = Folder.at(config.location, durable=False)
+        self._links[lane] = _Attempt(hello, LaneWorker(config, hello.token, folder, self.chance))
+        self._outbox[lane].append(Joined(hello))
+
+    def _process(self, attempt: _Attempt) -> None:
+        message, hello = attempt.inbox.popleft(), attempt.hello
+        assert not isinstance(message, Stop)
+        try:
+            answer: FromLane = attempt.worker.handle(message)
+        except Killed:
+            attempt.alive = False
+            return
+        except EvenflowError as error:
+            answer = Failed(type(error).__name__, str(error), "")
+        self._outbox[hello.lane].append(Said(hello.lane, hello.token, answer))
+
+    def _notice(self, attempt: _Attempt) -> None:
+        """The connection is closed, or fenced off while the process is still there."""
+        lane = attempt.hello.lane
+        del self._links[lane]
+        self._outbox[lane].append(Lost(lane, attempt.hello.token))
+        self._unborn.append(lane)
+        if attempt.inbox and self.rng.random() < self.zombies:
+            attempt.alive = True
+            self._fenced.append(attempt)
+
+
+@dataclass
+class Source:
+    """Stands for the router: rows to blocks, cut into a few tasks at random."""
+
+    location: str
+    rng: random.Random
+
+    def route(self, rows: pa.Table, epoch: int, table: RoutingTable) -> Routed:
+        parts = self.rng.randint(1, 3)
+        cuts = sorted(self.rng.randint(0, rows.num_rows) for _ in range(parts - 1))
+        blocks = []
+        for task, (low, high) in enumerate(zip([0, *cuts], [*cuts, rows.num_rows], strict=True)):
+            if low < high:
+                blocks.append(self._block(rows.slice(low, high - low), epoch, table, task))
+        return Routed(tuple(blocks), ())
+
+    def _block(self, rows: pa.Table, epoch: int, table: RoutingTable, task: int) -> Block:
+        slots = pa.array([slot_of(key) for key in rows["key"].to_pylist()], pa.int16())
+        batches, index = _segments(rows.append_column(SLOT, slots), table.owners)
+        name = block_name(epoch, f"{self.rng.randrange(1 << 30)}", task)
+        file = Folder.at(self.location, durable=False).write_table(name, pa.Table.from_batches(batches))
+        return Block(
+            file,
+            tuple(
+                Segment(lane, at, size, tuple(mine.tolist()), tuple(counts.tolist()))
+                for at, (lane, size, mine, counts) in enumerate(index)
+            ),
+        )
+
+
+def slot_of(key: int | None) -> int:
+    return 3 if key is None else key % SLOTS
+
+
+@dataclass
+class Shop:
+    """The sink: what was published when. Publishing again must bring the same rows."""
+
+    location: str
+    epochs: dict[int, list[Answer]] = field(default_factory=dict)
+
+    def publish(self, epoch: int, files: Sequence[FileRef]) -> None:
+        folder = Folder.at(self.location)
+        rows = sorted((answer for file in files for answer in answers_of(folder.read_table(file))), key=_by_key)
+        assert self.epochs.get(epoch, rows) == rows, f"epoch {epoch} was published again, with other rows"
+        self.epochs[epoch] = rows
+
+
+def answers_of(table: pa.Table) -> list[Answer]:
+    return [cast("Answer", tuple(row.values())) for row in table.to_pylist()]
+
+
+def _by_key(answer: Answer) -> tuple[bool, int]:
+    return answer[0] is not None, answer[0] or 0
+
+
+@dataclass
+class Oracle:
+    """What a run without any failure would hold and publish."""
+
+    state: dict[int | None, Answer] = field(default_factory=dict)
+    epochs: dict[int, list[Answer]] = field(default_factory=dict)
+
+    def add(self, epoch: int, rows: pa.Table) -> None:
+        for key, value in zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True):
+            _, total, n, low, opened, _ = self.state.get(key, (key, 0, 0, value, value, value))
+            self.state[key] = (key, total + value, n + 1, min(low, value), opened, value)
+        touched = dict.fromkeys(rows["key"].to_pylist())
+        self.epochs[epoch] = sorted((self.state[key] for key in touched), key=_by_key)
+
+
+@dataclass
+class World:
+    """A query, its checkpoint, and everything that can happen to it."""
+
+    place: Path
+    rng: random.Random
+    mischief: float = 0.0
+    lane_deaths: float = 0.0
+    driver_deaths: float = 0.0
+    elastic: float = 0.0  # the chance that a restart is with another number of lanes
+    lanes: int = 3
+    policy: str = "static"
+    oracle: Oracle = field(default_factory=Oracle)
+    deaths: Counter[str] = field(default_factory=Counter)
+    epoch: int = 0
+    engine: Engine = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.shop = Shop(str(self.place / "evenflow"))
+        self.restart()
+
+    def restart(self) -> None:
+        """Start the query as a new driver would; if that dies, start again."""
+        while True:
+            if self.rng.random() < self.elastic:
+                self.lanes = self.rng.randint(1, 4)
+            self.engine = self._built()
+            try:
+                self.engine.start()
+            except Killed:
+                continue
+            return
+
+    def run(self, rows: pa.Table) -> None:
+        """Have one epoch processed, however often the driver dies on the way."""
+        self.oracle.add(self.epoch, rows)
+        while True:
+            try:
+                self.engine.on_batch(cast("Any", rows), self.epoch)
+            except Killed:
+                self.restart()  # and Spark replays the batch
+                continue
+            break
+        self.epoch += 1
+
+    def ask_for_moves(self) -> None:
+        """Ask for some moves by hand."""
+        table = self.engine.controller.table
+        slots = self.rng.sample(range(SLOTS), self.rng.randint(1, SLOTS))
+        moves = [Move(slot, int(table.owners[slot]), self.rng.choice(table.lanes)) for slot in slots]
+        self.engine.request([move for move in moves if move.source != move.target])
+
+    def rows(self, most: int = 20) -> pa.Table:
+        """Return random rows; their values tell them apart."""
+        size = self.rng.randint(0, most)
+        keys = [self.rng.choice([None, *range(3 * SLOTS)]) for _ in range(size)]
+        values = [1000 * self.epoch + at for at in range(size)]
+        return pa.table([pa.array(keys, pa.int64()), pa.array(values, pa.int64())], schema=SCHEMA)
+
+    def check(self) -> None:
+        """Compare what is held and what was published with the oracle."""
+        held = answers_of(self.engine.state_table())
+        assert sorted(held, key=_by_key) == sorted(self.oracle.state.values(), key=_by_key)
+        assert self.shop.epochs == self.oracle.epochs
+
+    def _strikes(self, point: str, _lane: int | None, _epoch: int | None) -> bool:
+        strikes = self.rng.random() < (self.driver_deaths if point.startswith("driver") else self.lane_deaths)
+        self.deaths[point] += strikes
+        return strikes
+
+    def _built(self) -> Engine:
+        identity = Identity(
+            "id", ("key",), ("int64",), SLOTS, OPERATOR.fingerprint(), SCHEMA.to_string(), "update", 0.0
+        )
+        checkpoint = Checkpoint.open(str(self.place), identity, durable=False)
+        config = LaneConfig(0, checkpoint.folder.location, OPERATOR, SCHEMA, ("key",), SLOTS)
+        chance = Chance(strikes=self._strikes)
+        controller = Controller(
+            initial_table(checkpoint, SLOTS, self.lanes),
+            policy_named(self.policy),
+            strategy_named(self.rng.choice(["sudden", "fluid", "batched"])),
+            ControllerOptions(warm_up_windows=1),
+        )
+        return Engine(
+            spark=cast("Any", None),
+            checkpoint=checkpoint,
+            controller=controller,
+            coordinator=cast("Coordinator", Lanes(config, chance, self.rng, self.mischief)),
+            router=cast("Router", Source(config.location, self.rng)),
+            sink=self.shop,
+            progress=Progress("id", None),
+            config=config,
+            lane_start_s=math.inf,
+            most_losses=1 << 30,
+            faults=chance,
+        )
+
+
+def _shown(event: LaneEvent) -> str:
+    if isinstance(event, Said):
+        return f"{event.lane} {event.token}: {type(event.message).__name__}"
+    return f"{type(event).__name__} {event.hello.token if isinstance(event, Joined) else event.token}"
+
+
+def files_below(place: Path) -> dict[str, int]:
+    """Return all files and their sizes."""
+    return {str(path.relative_to(place)): path.stat().st_size for path in place.rglob("*") if path.is_file()}
+
+
+def seconds_of(values: Sequence[float]) -> float:
+    """Return their middle."""
+    return float(np.median(values))

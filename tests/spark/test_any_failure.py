@@ -1,0 +1,35 @@
+"""Any rows, any moves, any deaths of lanes and driver: state and published rows are those of a run without them."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.spark.one_process import World
+
+SEEDS = int(os.environ.get("EVENFLOW_SEEDS", "40"))
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_nothing_is_lost_or_repeated(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    world = World(
+        tmp_path,
+        rng,
+        mischief=rng.choice([0.0, 0.02, 0.1]),
+        lane_deaths=rng.choice([0.0, 0.01, 0.05]),
+        driver_deaths=rng.choice([0.0, 0.02, 0.1]),
+        elastic=rng.choice([0.0, 0.5]),
+        lanes=rng.randint(1, 4),
+        policy=rng.choice(["static", "even"]),
+    )
+    for _ in range(rng.randint(5, 25)):
+        if rng.random() < 0.5:
+            world.ask_for_moves()
+        if rng.random() < 0.1:
+            world.restart()
+        world.run(world.rows())
+        world.check()
