@@ -62,9 +62,7 @@ class Story:
         self.strategy = strategy_named(strategy)
         self.options = ControllerOptions(**options)
         self.journal = Journal()
-        self.controller = Controller(
-            runs(SLOTS, lanes), self.policy, self.strategy, self.options, self.journal
-        )
+        self.controller = Controller(runs(SLOTS, lanes), self.policy, self.strategy, self.options, self.journal)
         self.epoch = -1
 
     def begin(self, at_s: float = 0.0) -> tuple[Move, ...]:
@@ -917,3 +915,11 @@ class TestOptions:
     def test_numbers_that_would_stop_it_for_good_are_refused(self, options: dict[str, Any], text: str) -> None:
         with pytest.raises(InputError, match=f"controller: {text}"):
             ControllerOptions(**options)
+
+
+class TestStart:
+    def test_windows_of_lanes_that_have_just_started_are_not_used(self) -> None:
+        story = Story(Proposal((HOT,)), settle_windows=1, warm_up_windows=2)
+        story.run(3)
+        assert [entry.why for entry in story.of(WindowDropped)] == ["lanes have just started"]
+        assert len(story.of(Decided)) == 1

@@ -161,8 +161,7 @@ def test_a_fresh_function_moves_nine_in_ten_of_ten_lanes_and_never_stops() -> No
     assert "never stops" in UhlbFresh.summary
     loads = SlotLoads.of(np.ones(1000))
     shares = [
-        len(proposal.moves) / 1000
-        for _, proposal in steady_rounds(UhlbFresh(), runs(1000, 10), loads, rounds=20)
+        len(proposal.moves) / 1000 for _, proposal in steady_rounds(UhlbFresh(), runs(1000, 10), loads, rounds=20)
     ]
     assert np.mean(shares) == pytest.approx(0.9, abs=0.02)
     assert min(shares) > 0.7

@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from evenflow.control import Controller, ControllerOptions
+from evenflow.control import Controller, ControllerOptions, ControllerState
 from evenflow.errors import EvenflowError
 from evenflow.lane import LaneConfig, LaneWorker
 from evenflow.lane.faults import Faults
@@ -334,8 +334,8 @@ class World:
         checkpoint = Checkpoint.open(str(self.place), identity, durable=False)
         config = LaneConfig(0, checkpoint.folder.location, OPERATOR, SCHEMA, ("key",), SLOTS)
         chance = Chance(strikes=self._strikes)
-        controller = Controller(
-            initial_table(checkpoint, SLOTS, self.lanes),
+        controller = Controller.restored(
+            ControllerState(initial_table(checkpoint, SLOTS, self.lanes), epoch=checkpoint.recover().last_accepted),
             policy_named(self.policy),
             strategy_named(self.rng.choice(["sudden", "fluid", "batched"])),
             ControllerOptions(warm_up_windows=1),

@@ -33,7 +33,7 @@ class Wanderlust:
     most: int = 5
 
     def propose(self, view: LoadView) -> list[Move]:
-        rng = random.Random(f"{self.seed}/{view.last.epochs}")  # noqa: S311 - reproducible, not secret
+        rng = random.Random(f"{self.seed}/{view.last.epochs}")
         table = view.table
         slots = rng.sample(range(table.slots), min(self.most, table.slots))
         wanted = [Move(slot, int(table.owners[slot]), rng.choice(table.lanes), "to see the world") for slot in slots]
@@ -136,6 +136,7 @@ class Bench:
             self.fed += 1
 
     def stream(self) -> DataFrame:
+        (self.place / "in").mkdir(exist_ok=True)
         reader = self.spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1)
         return reader.parquet(str(self.place / "in"))
 
@@ -155,6 +156,11 @@ class Bench:
         query.awaitTermination()
         return query
 
+    def no_jobs_are_left(self) -> None:
+        """Check that no lane holds a task slot any more."""
+        tracker = self.spark.sparkContext.statusTracker()
+        until(lambda: not tracker.getActiveJobsIds(), "all lanes end")
+
     def stop(self) -> None:
         for query in self.queries:
             query.stop()
@@ -169,14 +175,6 @@ def pids_of(query: ef.Query) -> dict[int, int]:
     coordinator = query._engine.coordinator
     hellos = {lane: coordinator.hello_of(lane) for lane in query._engine.controller.table.lanes}
     return {lane: hello.pid for lane, hello in hellos.items() if hello is not None}
-
-
-def is_alive(pid: int) -> bool:
-    """Return whether a process runs; one that is dead and not yet reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except OSError:
-        return False
 
 
 def files_below(place: Path) -> Iterator[tuple[str, bytes]]:

@@ -51,8 +51,10 @@ from evenflow.policies.base import policy_name
 class ControllerOptions:
     """The brakes. All have defaults; the policies' own thresholds are theirs.
 
-    `window_epochs`: epochs per load window, at least. `warm_up_windows`: windows to see before the policy is asked
-    for the first time; with two, noise can be told from skew. `history`: windows kept for policies that look back.
+    `window_epochs`: epochs per load window, at least. `settle_windows`: windows not used after the start
+    and after a lane was lost, since a lane that has just started is slow. `warm_up_windows`: windows to see before the
+    policy is asked for the first time; with two, noise can be told from skew. `history`: windows kept for policies
+    that look back.
     `cooldown_windows`: full windows that are watched after the last move before the policy is asked again; the one
     in which a move completed is never used (AF-A26). `max_bytes_in_flight`: state announced and not yet settled;
     one slot may always go. `min_gain`: share of the busiest lane's time that a plan must take off it, 0 trusts the
@@ -61,6 +63,7 @@ class ControllerOptions:
     """
 
     window_epochs: int = 1
+    settle_windows: int = 0
     warm_up_windows: int = 1
     history: int = 24
     cooldown_windows: int = 0
@@ -73,7 +76,14 @@ class ControllerOptions:
 
     def __post_init__(self) -> None:
         """Refuse numbers that would stop the controller for good."""
-        least_of = {"window_epochs": 1, "warm_up_windows": 1, "history": 1, "cooldown_windows": 0, "patience": 0}
+        least_of = {
+            "window_epochs": 1,
+            "settle_windows": 0,
+            "warm_up_windows": 1,
+            "history": 1,
+            "cooldown_windows": 0,
+            "patience": 0,
+        }
         for name, least in least_of.items():
             if getattr(self, name) < least:
                 raise InputError(f"controller: {name} must be at least {least}, got {getattr(self, name)}")
@@ -142,6 +152,7 @@ class Controller:
         self._leaving: tuple[LaneId, ...] = ()  # the engine was told to stop them
         self._resizing = False
         self._cooldown = 0
+        self._settling = self.options.settle_windows
         self._step_began_s: float | None = None  # unknown after a restart
         self._last_move_s = 0.0
 
@@ -215,6 +226,7 @@ class Controller:
     def lane_lost(self, lane: LaneId) -> None:
         """The lane's attempt died. Told moves go on by another way, plans that need the lane are dropped."""
         self._record(LanesChanged(self._epoch, self._table.lanes, (lane,)))
+        self._settling = self.options.settle_windows
         for life in self.in_flight:
             if lane == life.move.source:
                 self._change(life, Event.SOURCE_LOST)
@@ -280,6 +292,10 @@ class Controller:
         """Use a complete window: ask the policy unless something speaks against it."""
         self._record(WindowClosed(self._epoch, window.epochs, balance_of(window, self._table)))
         self._sizes = dict(enumerate(window.slots.state_bytes.tolist()))
+        if self._settling > 0:
+            self._settling -= 1
+            self._record(WindowDropped(self._epoch, window.epochs, "lanes have just started"))
+            return None
         if self._queue or self._told or self._resizing:
             self._record(WindowDropped(self._epoch, window.epochs, "moves are under way"))
             return None

@@ -26,9 +26,9 @@ from evenflow.workloads.bids import BidFeed, auctions_of
 
 _FILES_PER_EPOCH = 8  # at most; so bids that wait are taken in portions, and lanes are seen often
 _WORTH = 8.0  # seconds of bids in the longest epoch, per second that an epoch takes beside the lanes' work
-_SHORTEST_S, _LONGEST_S = 1.5, 6.0  # bounds on them
+_SHORTEST_S, _LONGEST_S = 1.5, 4.0  # bounds on them
 _LONGEST_SHARE = 0.12  # bound on them, of the whole run
-_WARM_UP_EPOCHS = 3
+_WARM_UPS = 3
 _TICK_S = 0.25
 _PATIENCE_S = 90.0  # with the first epochs
 _GRACE_S = 30.0  # patience with a slow machine at the end, until the balanced query can be measured
@@ -77,7 +77,7 @@ def _started(options: DemoOptions, console: Console) -> Iterator[tuple[Query, Bi
             query = (
                 keyed(feed.stream(spark, _FILES_PER_EPOCH), "auction")
                 .agg(total=aggregates.sum("price"), bids=aggregates.count())
-                .balance(lanes=options.lanes, slots=options.slots, policy="static", strategy="sudden")
+                .balance(lanes=options.lanes, slots=options.slots, policy="static")
                 .writeStream.option("checkpointLocation", str(folder / "checkpoint"))
                 .option("evenflow.rowsPerSecond", LANE_ROWS_PER_SECOND)
                 .option("evenflow.arrivalColumn", "timestamp")
@@ -85,25 +85,27 @@ def _started(options: DemoOptions, console: Console) -> Iterator[tuple[Query, Bi
             )
             stack.callback(query.stop)
             stack.callback(feed.stop)
-            beside_s = [_warm_up(query, feed, epoch) for epoch in range(_WARM_UP_EPOCHS)][-1]
+            beside_s = _warm_up(query, feed, _WARM_UPS)
         longest_s = min(_LONGEST_S, _LONGEST_SHARE * options.seconds, max(_SHORTEST_S, _WORTH * beside_s))
         feed.file_s = longest_s / _FILES_PER_EPOCH
         yield query, feed
 
 
-def _warm_up(query: Query, feed: BidFeed, epoch: int) -> float:
-    """Have one bid per key carried out; return the seconds that took beside the lanes' work: Spark's, routing, commits.
+def _warm_up(query: Query, feed: BidFeed, times: int) -> float:
+    """Have one bid per key carried out, some times; return the seconds that took beside the lanes' work, the last time.
 
-    The first time gives every key its state and loads all code.
+    The first time gives every key its state; all load code that later epochs find loaded.
     """
-    feed.write_one_each(epoch)
-    began_s = time.monotonic()
-    while (done := query.lastProgress) is None or done["epoch"] < epoch:
-        took_s = time.monotonic() - began_s
-        if query.awaitTermination(_TICK_S / 5) or took_s > _PATIENCE_S:
-            raise EvenflowError(f"epoch {epoch} did not finish within {_PATIENCE_S:g} s: is the machine that busy?")
-    working_s = max(float(lane["busy_s"]) for lane in done["lanes"])
-    return max(0.0, time.monotonic() - began_s - working_s)
+    beside_s, rows = 0.0, 0
+    for number in range(times):
+        rows += feed.write_one_each(number)
+        began_s = time.monotonic()
+        while sum(one["numInputRows"] for one in query.recentProgress) < rows:
+            if query.awaitTermination(_TICK_S / 5) or time.monotonic() - began_s > _PATIENCE_S:
+                raise EvenflowError(f"no epoch finished within {_PATIENCE_S:g} s: is the machine that busy?")
+        working_s = max(float(lane["busy_s"]) for lane in query.lanes())
+        beside_s = max(0.0, time.monotonic() - began_s - working_s)
+    return beside_s
 
 
 @dataclass
@@ -132,9 +134,9 @@ class _Run:
         """Collect what has happened since the last look; switch the policy when its time has come."""
         if self.query.awaitTermination(0):
             raise EvenflowError("the query ended before its time")
-        known = self.epochs[-1].epoch if self.epochs else _WARM_UP_EPOCHS - 1
+        known = self.epochs[-1].epoch if self.epochs else -1
         fresh = [EpochFigures.of(one, self.feed.began_s) for one in self.query.recentProgress if one["epoch"] > known]
-        self.epochs += [one for one in fresh if one.rows]
+        self.epochs += [one for one in fresh if one.rows and one.began_s > 0]
         if self._switch is None and self.elapsed_s >= self.options.switch_s:
             # The policy changes between two epochs: a thread waits for that, the picture goes on.
             self._switch = threading.Thread(target=self._balance, name="evenflow-switch", daemon=True)

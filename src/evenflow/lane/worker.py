@@ -25,7 +25,7 @@ from evenflow.lane.messages import (
     Work,
 )
 from evenflow.model.slots import FloatArray, IntArray
-from evenflow.operators.base import SLOT, Folded, Operator, Resident
+from evenflow.operators import SLOT, Apply, Folded, Operator, Resident
 from evenflow.state import FileRef, Folder, LaneCommit, SlotRef, changes_name, output_name, snapshot_name
 
 
@@ -209,8 +209,13 @@ def _in_order(folder: Folder, slots: Sequence[SlotToLoad]) -> list[pa.Table]:
 
 
 def committed_state(config: LaneConfig, folder: Folder, slots: Sequence[SlotToLoad]) -> pa.Table:
-    """Return the state that the checkpoint holds for `slots`, as it would be put out; nobody's lane is disturbed."""
+    """Return the state in the checkpoint for `slots`: a row per key as it would be put out, or per slot as stored.
+
+    No lane is disturbed.
+    """
     resident = config.operator.open(config.schema, config.keys, config.slots)
     for table in _in_order(folder, slots):
         resident.install(table)
+    if isinstance(config.operator, Apply):
+        return resident.snapshot([entry.slot for entry in slots])
     return resident.output()

@@ -17,7 +17,7 @@ from evenflow.model.registry import build_named
 
 Step: TypeAlias = tuple[Move, ...]
 
-DEFAULT_STRATEGY = "batched"
+DEFAULT_STRATEGY = "paced"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Batched:
 
     name: ClassVar[str] = "batched"
     paper: ClassVar[str] = "latency-conscious reconfiguration"
-    summary: ClassVar[str] = "disjoint pairs of lanes per step: pauses of fluid, duration near sudden; the default"
+    summary: ClassVar[str] = "disjoint pairs of lanes per step: pauses of fluid, duration near sudden"
 
     def steps(self, moves: Sequence[Move], weights: Weights) -> tuple[Step, ...]:  # noqa: ARG002 - the interface
         """Return as many steps as the busiest lane has moves, where no lane both gives and takes."""
@@ -91,7 +91,7 @@ class Paced:
 
     name: ClassVar[str] = "paced"
     paper: ClassVar[str] = "evenflow"
-    summary: ClassVar[str] = "hottest slots first, a bound on the bytes per step"
+    summary: ClassVar[str] = "hottest slots first, a bound on the bytes per step; the default"
 
     max_bytes_per_step: int = 16 << 20
 
@@ -115,7 +115,7 @@ class Paced:
 
 
 STRATEGIES: dict[str, Callable[..., Strategy]] = {
-    strategy.name: strategy for strategy in (Batched, Sudden, Fluid, Paced)
+    strategy.name: strategy for strategy in (Paced, Batched, Sudden, Fluid)
 }
 
 

@@ -124,7 +124,7 @@ class _Recent:
 
 def _recent(view: LoadView) -> _Recent:
     """Average the newest windows, back to the first that differs from the newest by more than noise."""
-    busy = [window.slots.busy_s for window in view.windows]
+    busy = _to_scale([window.slots.busy_s for window in view.windows])
     noise = _relative_noise(busy)
     newest = view.lane_sums(busy[-1])
     margin = _SIGMAS * noise * np.sqrt(2.0 * view.lane_sums(np.square(busy[-1])))
@@ -132,6 +132,19 @@ def _recent(view: LoadView) -> _Recent:
     while alike < len(busy) and (np.abs(view.lane_sums(busy[-1 - alike]) - newest) <= margin).all():
         alike += 1
     return _Recent(np.mean(busy[-alike:], axis=0), noise / np.sqrt(alike))
+
+
+def _to_scale(busy: Sequence[FloatArray]) -> list[FloatArray]:
+    """Return all windows as if they had been as long and as full as the newest: epochs differ in size.
+
+    The usual factor between two windows is the median over the slots, which a few hot ones do not move.
+    """
+    newest, scaled = busy[-1], []
+    for older in busy:
+        both = (older > 0) & (newest > 0)
+        factor = float(np.median(newest[both] / older[both])) if both.any() else 1.0
+        scaled.append(older * factor)
+    return scaled
 
 
 def _relative_noise(busy: Sequence[FloatArray]) -> float:

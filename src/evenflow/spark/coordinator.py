@@ -8,14 +8,17 @@ has said hello, an older one gets no word in, and what it wrote is never committ
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import re
 import secrets
+import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, Listener
+from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
 from typing import Any
 
 from pyspark import InheritableThread, SparkContext
@@ -28,6 +31,9 @@ from evenflow.spark.lanes import lane_task, stand_in_task
 
 _RESUBMIT_PAUSE_S = 0.2
 _JOIN_S = 5.0
+_STAND_IN_TRIES = 3
+
+lanes_running: Counter[str] = Counter()  # by job group: a lane holds its task slot for as long as it lives
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,8 @@ class Coordinator:
         self._context, self._config_of, self._group = context, config_of, group
         self._key = secrets.token_bytes(32)
         self._run = secrets.token_hex(4)
-        self._listener = Listener((_listening_host(context), 0), backlog=128, authkey=self._key)
+        self._listener = Listener((_listening_host(context), 0), backlog=128)
+        self._address = self._listener.address
         self._links: dict[int, _Link] = {}
         self._newest: dict[int, tuple[int, int]] = {}
         self._lock = threading.Lock()
@@ -86,6 +93,7 @@ class Coordinator:
         """Submit the job of one lane."""
         thread = InheritableThread(target=self._keep_running, args=(lane,), name=f"evenflow-lane-{lane}", daemon=True)
         self._jobs[lane] = thread
+        lanes_running[self._group] += 1
         thread.start()
 
     def send(self, lane: int, token: str, message: ToLane) -> bool:
@@ -104,10 +112,16 @@ class Coordinator:
     def stand_in(self, messages: Mapping[int, Sequence[ToLane]]) -> dict[int, FromLane]:
         """Have short tasks do what lanes that are not there were to do; return the last answer of each."""
         parts = [(lane, [encode(message) for message in said]) for lane, said in messages.items()]
-        self._context.setJobGroup(self._group, "evenflow: an epoch left by other lanes", interruptOnCancel=True)
         task = stand_in_task(self._config_of, self._run)
-        answers = self._context.parallelize(parts, len(parts)).map(task).collect()
-        return {lane: decode_from_lane(frame) for lane, frame in answers}
+        for patience in reversed(range(_STAND_IN_TRIES)):
+            try:
+                answers = self._context.parallelize(parts, len(parts)).map(task).collect()
+                return {lane: decode_from_lane(frame) for lane, frame in answers}
+            except Exception as error:  # a lost task; what it wrote does not count
+                if not patience:
+                    said = f"an epoch left by other lanes cannot be finished. Spark says: {error}"
+                    raise EvenflowError(said) from error
+        raise AssertionError
 
     def hello_of(self, lane: int) -> Hello | None:
         """Return who serves a lane now."""
@@ -134,11 +148,12 @@ class Coordinator:
         for thread in self._jobs.values():
             thread.join(_JOIN_S)
         for link in links:
-            with contextlib.suppress(OSError):
-                link.connection.close()
+            _hang_up(link.connection)
         if any(thread.is_alive() for thread in self._jobs.values()):
             self._context.cancelJobGroup(self._group)
+        lanes_running.pop(self._group, None)
         with contextlib.suppress(OSError):
+            Client(self._address).close()  # wakes the thread that accepts
             self._listener.close()
 
     # --- threads -------------------------------------------------------------------------------------------------
@@ -148,7 +163,7 @@ class Coordinator:
         incarnation = 0
         while not self._stopping.is_set():
             self._context.setJobGroup(self._group, f"evenflow lane {lane}", interruptOnCancel=True)
-            task = lane_task(self._config_of(lane), self._listener.address, self._key, self._run, incarnation)
+            task = lane_task(self._config_of(lane), self._address, self._key, self._run, incarnation)
             try:
                 self._context.parallelize([lane], 1).mapPartitionsWithIndex(task).collect()
             except Exception as error:  # noqa: BLE001 - a lost task; the next incarnation takes over
@@ -160,29 +175,31 @@ class Coordinator:
         while not self._stopping.is_set():
             try:
                 connection = self._listener.accept()
-                hello = decode_from_lane(connection.recv_bytes())
-            except (OSError, EOFError, AuthenticationError, EvenflowError):
-                continue  # a stranger, a half-open connection, or the listener was closed
+            except OSError:
+                continue  # one that is gone already, or the listener was closed
+            threading.Thread(target=self._welcome, args=(connection,), name="evenflow-read", daemon=True).start()
+
+    def _welcome(self, connection: Connection) -> None:
+        """Listen to who comes; in a thread of its own, for a stranger may say nothing for ever."""
+        with contextlib.suppress(OSError, EOFError, AuthenticationError, EvenflowError), connection:
+            deliver_challenge(connection, self._key)
+            answer_challenge(connection, self._key)
+            hello = decode_from_lane(connection.recv_bytes())
             if isinstance(hello, Hello) and hello.protocol == PROTOCOL and self._admit(hello, connection):
-                threading.Thread(
-                    target=self._read, args=(hello, connection), name=f"evenflow-read-{hello.lane}", daemon=True
-                ).start()
-            else:
-                connection.close()
+                self._read(hello, connection)
 
     def _admit(self, hello: Hello, connection: Connection) -> bool:
         """Let the newest attempt in and fence off the one before."""
         number = (hello.incarnation, hello.attempt)
         with self._lock:
-            if number <= self._newest.get(hello.lane, (-1, -1)):
+            if self._stopping.is_set() or number <= self._newest.get(hello.lane, (-1, -1)):
                 return False
             self._newest[hello.lane] = number
             self._failures.pop(hello.lane, None)
             old = self._links.get(hello.lane)
             self._links[hello.lane] = _Link(hello, connection)
         if old is not None:
-            with contextlib.suppress(OSError):
-                old.connection.close()
+            _hang_up(old.connection)
             self.events.put(Lost(hello.lane, old.hello.token))
         self.events.put(Joined(hello))
         return True
@@ -201,6 +218,12 @@ class Coordinator:
                 del self._links[hello.lane]
         if is_mine:
             self.events.put(Lost(hello.lane, hello.token))
+
+
+def _hang_up(connection: Connection) -> None:
+    """End a connection; the thread that reads from it and the lane both see it end, as they would not by a close."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as wire:
+        wire.shutdown(socket.SHUT_RDWR)
 
 
 def _listening_host(context: SparkContext) -> str:

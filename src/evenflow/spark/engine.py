@@ -17,7 +17,7 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -48,7 +48,7 @@ _SNAPSHOTS_PER_EPOCH = 8  # slots whose state is written out with an epoch, so t
 
 @dataclass
 class _LaneStatus:
-    """The lane's present attempt: whether it was told to load all its slots, and whether it has done all it was told."""
+    """A lane's present attempt: was it told to load all its slots, has it loaded what it was told."""
 
     token: str | None = None
     given: bool = False
@@ -206,6 +206,15 @@ class Engine:
 
     def _hand_over(self, record: EpochRecord, moves: list[Move]) -> None:
         """Have sources write their slots and targets load them; whoever is lost is gone around."""
+        self._take_handoffs(record, moves)
+        self.faults.reach("driver.during-move", epoch=record.epoch)
+        for target in sorted({move.target for move in moves}):
+            if self._lanes[target].given:
+                self._adopt(target, [move.slot for move in moves if move.target == target])
+        self._until_ready()
+
+    def _take_handoffs(self, record: EpochRecord, moves: list[Move]) -> None:
+        """Have sources write their slots. A slot whose source is lost is loaded from the checkpoint."""
         waiting: dict[LaneId, str] = {}
         for source in sorted({move.source for move in moves}):
             status = self._lanes[source]
@@ -227,11 +236,6 @@ class Engine:
                 self._tell_moved(event.message, moves, record.epoch)
                 for slot, _ in event.message.handoffs:
                     self._acknowledge(slot, Event.HANDED_OFF)
-        self.faults.reach("driver.during-move", epoch=record.epoch)
-        for target in sorted({move.target for move in moves}):
-            if self._lanes[target].given:
-                self._adopt(target, [move.slot for move in moves if move.target == target])
-        self._until_ready()
 
     def _work(self, record: EpochRecord) -> dict[LaneId, Done]:
         """Have every lane fold its part of the epoch; one that is lost does so again in its next attempt."""
@@ -334,8 +338,8 @@ class Engine:
         self._losses[lane] += 1
         if self._losses[lane] >= self.most_losses:
             raise EvenflowError(
-                f"lane {lane} was lost {self._losses[lane]} times in one epoch: its Python worker dies each time. Look at "
-                f"the executor's log; often it runs out of memory (more lanes hold less each), or the operator crashes it"
+                f"lane {lane} was lost {self._losses[lane]} times in one epoch: its Python worker dies each time. See "
+                f"the executor's log; often memory runs out (more lanes hold less each), or the operator crashes it"
             )
 
     def _until_ready(self) -> None:
@@ -397,9 +401,16 @@ def initial_table(checkpoint: Checkpoint, slots: int, lanes: int) -> RoutingTabl
         return RoutingTable.even(slots, lanes)
     if found.lanes == tuple(range(lanes)):
         return found
-    # Another number of lanes than before: slots of lanes that are gone are dealt out to the least filled ones.
+    # Another number of lanes than before: slots of lanes that are gone are dealt out to the least filled ones, and
+    # lanes that are new get their share from the fullest.
     owners, counts = found.owners.copy(), np.bincount(found.owners[found.owners < lanes], minlength=lanes)
     for slot in np.flatnonzero(owners >= lanes):
         owners[slot] = counts.argmin()
         counts[owners[slot]] += 1
+    for lane in range(len(found.lanes), lanes):
+        while counts[lane] < slots // lanes:
+            fullest = int(counts.argmax())
+            owners[np.flatnonzero(owners == fullest)[-1]] = lane
+            counts[fullest] -= 1
+            counts[lane] += 1
     return RoutingTable(owners, tuple(range(lanes)), found.version + 1)

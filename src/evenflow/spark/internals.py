@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import pyarrow as pa
 from pyspark import SparkContext
@@ -38,6 +39,12 @@ def schema_of_ddl(ddl: str) -> StructType:
 def master_of(context: SparkContext) -> str:
     """Return the master's URL; a running context always has one."""
     return context.master or "local"
+
+
+def task_slots(context: SparkContext) -> int:
+    """Return how many tasks can run at once on the executors that are there; `spark.task.cpus` is heeded."""
+    scala: Any = context._jsc.sc()  # noqa: SLF001 - PySpark has no other way to ask
+    return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
 
 
 def use_this_python(context: SparkContext) -> None:

@@ -79,6 +79,6 @@ def stand_in_task(
         config = config_of(lane)
         worker = LaneWorker(config, attempt, Folder.at(config.location), Faults.scripted())
         answers = (_answer(worker, decode_to_lane(frame)) for frame in frames)
-        return lane, encode(next((answer for answer in answers if isinstance(answer, Done | Failed))))
+        return lane, encode(next(answer for answer in answers if isinstance(answer, Done | Failed)))
 
     return run

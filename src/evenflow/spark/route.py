@@ -9,6 +9,7 @@ file. As many files as lanes, however many tasks read the source; the table is p
 from __future__ import annotations
 
 import base64
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -122,7 +123,8 @@ def _writer(location: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.R
         rows = rows if arrived is None else rows.drop_columns([_ARRIVAL])
         segments, index = _segments(rows, owners.astype(np.int64))
         task = context.partitionId()
-        name = block_name(epoch, str(context.taskAttemptId()), task)
+        # Spark counts attempts anew in every session; an old one's task may still be writing.
+        name = block_name(epoch, f"{context.taskAttemptId()}.{secrets.token_hex(4)}", task)
         file = Folder.at(location, durable=False).write_table(name, pa.Table.from_batches(segments))
         yield _index_batch(task, file, index, _sample(arrived))
 

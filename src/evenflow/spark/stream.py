@@ -19,6 +19,7 @@ from evenflow.spark.route import Exchange
 from evenflow.spark.writer import StreamWriter
 
 _MOST_SLOTS = 1 << 15  # a slot travels as 16 bits
+_BRAKES = {"settle_windows": 1, "warm_up_windows": 2}  # a cold first epoch is no measure, one window shows no noise
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class BalanceOptions:
     policy: Policy = field(default_factory=lambda: policy_named(DEFAULT_POLICY))
     strategy: Strategy = field(default_factory=lambda: strategy_named(DEFAULT_STRATEGY))
     exchange: Exchange | None = None
-    controller: ControllerOptions = field(default_factory=lambda: ControllerOptions(warm_up_windows=2))
+    controller: ControllerOptions = field(default_factory=lambda: ControllerOptions(**_BRAKES))
 
     def __post_init__(self) -> None:
         """Refuse numbers that cannot be."""
@@ -124,7 +125,7 @@ class StatefulStream:
         Further names are the controller's brakes: see `ControllerOptions`.
         """
         try:
-            brakes = ControllerOptions(**{"warm_up_windows": 2, **controller})
+            brakes = ControllerOptions(**{**_BRAKES, **controller})
         except TypeError as error:
             raise InputError(f"balance: {error}; see ControllerOptions for the names there are") from error
         options = BalanceOptions(

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from evenflow.control import Controller
-from evenflow.errors import InputError
+from evenflow.control import Controller, ControllerState
+from evenflow.errors import DamagedFileError, InputError
 from evenflow.lane import LaneConfig
-from evenflow.spark.coordinator import Coordinator
+from evenflow.spark.coordinator import Coordinator, lanes_running
 from evenflow.spark.engine import Engine, initial_table
-from evenflow.spark.internals import master_of, spark_schema, use_this_python
+from evenflow.spark.internals import master_of, spark_schema, task_slots, use_this_python
 from evenflow.spark.progress import Progress
 from evenflow.spark.query import Query
 from evenflow.spark.route import Router
@@ -33,12 +33,14 @@ from evenflow.spark.sink import (
     console_sink,
     refuse_unknown_format,
 )
-from evenflow.state import Checkpoint, Identity
+from evenflow.state import Checkpoint, Folder, Identity
 
 if TYPE_CHECKING:
     from evenflow.spark.stream import StatefulStream
 
 _MODES = ("update", "complete")
+_EXECUTORS_S = 30.0  # how long to wait for the executors of a cluster
+_POLL_S = 0.1
 
 
 class StreamWriter:
@@ -118,7 +120,7 @@ class StreamWriter:
         spark = stream.stream.sparkSession
         if path is not None:
             self.option("path", path)
-        lanes = _lanes(spark, options.lanes)
+        lanes, free_slots = _lanes(spark, options.lanes)
         use_this_python(spark.sparkContext)
         location = self._location()
         identity = Identity(
@@ -133,6 +135,8 @@ class StreamWriter:
         )
         sink_of = self._sink(spark)
         checkpoint = Checkpoint.open(location, identity)
+        _refuse_what_runs(checkpoint)
+        _refuse_lost_offsets(checkpoint, location)
         table = initial_table(checkpoint, options.slots, lanes)
         base = LaneConfig(
             0,
@@ -148,8 +152,13 @@ class StreamWriter:
         engine = Engine(
             spark=spark,
             checkpoint=checkpoint,
-            controller=Controller(table, options.policy, options.strategy, options.controller),
-            coordinator=Coordinator(spark.sparkContext, lambda lane: replace(base, lane=lane), f"evenflow-{query_id}"),
+            controller=Controller.restored(
+                ControllerState(table, epoch=checkpoint.recover().last_accepted),
+                options.policy,
+                options.strategy,
+                options.controller,
+            ),
+            coordinator=Coordinator(spark.sparkContext, lambda lane: replace(base, lane=lane), _group(checkpoint)),
             router=Router(
                 stream.keys,
                 stream.columns,
@@ -157,7 +166,7 @@ class StreamWriter:
                 checkpoint.folder.location,
                 stream.operator.needs_hash(stream.schema, stream.keys),
                 options.exchange or ("direct" if master_of(spark.sparkContext).startswith("local[") else "shuffle"),
-                max(1, _task_slots(spark) - lanes),
+                free_slots - lanes,
                 self._options.get("evenflow.arrivalColumn"),
             ),
             sink=sink_of(checkpoint.folder.location, query_id),
@@ -221,22 +230,56 @@ class StreamWriter:
         return lambda _: FileSink(self._format, path, options)
 
 
-def _task_slots(spark: SparkSession) -> int:
-    return spark.sparkContext.defaultParallelism
+def _free_slots(spark: SparkSession, needed: int) -> int:
+    """Return the task slots that no lane of another query holds; executors of a cluster may need time to come up."""
+    context = spark.sparkContext
+    taken = lanes_running.total()
+    patience_s = 0.0 if master_of(context).startswith("local[") else _EXECUTORS_S
+    deadline = time.monotonic() + patience_s
+    while (free := task_slots(context) - taken) < needed and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    return free
 
 
-def _lanes(spark: SparkSession, wanted: int | None) -> int:
-    """Return the number of lanes; refuse if lanes and one route task do not fit into the session."""
-    if spark.conf.get("spark.speculation", "false") == "true":
+def _lanes(spark: SparkSession, wanted: int | None) -> tuple[int, int]:
+    """Return the number of lanes and of free task slots; refuse if lanes and one route task do not fit in."""
+    if spark.sparkContext.getConf().get("spark.speculation", "false") == "true":
         raise InputError("a speculative copy of a lane would fence off the healthy one: set spark.speculation=false")
-    slots = _task_slots(spark)
-    if wanted is None:
-        return max(1, slots - 1)
-    if wanted + 1 > slots:
+    needed = 2 if wanted is None else wanted + 1
+    free = _free_slots(spark, needed)
+    if needed > free:
         master = master_of(spark.sparkContext)
-        hint = f"use master local[{wanted + 1}]" if master.startswith("local") else "give the session more cores"
+        taken = lanes_running.total()
+        held = f", of which lanes of other queries hold {taken}" if taken else ""
+        more = f"use master local[{needed + taken}]" if master.startswith("local[") else "give the session more cores"
+        fewer = f", or balance(lanes={free - 1})" if free > 1 else ""
         raise InputError(
-            f"{wanted} lanes and routing need {wanted + 1} task slots, the session ({master}) has {slots}: "
-            f"{wanted + 1 - slots} are missing; {hint}, or balance(lanes={max(1, slots - 1)})"
+            f"{needed - 1} lanes and routing need {needed} task slots, the session ({master}) has {free + taken}"
+            f"{held}: {needed - free} are missing; {more}{fewer}"
         )
-    return wanted
+    return needed - 1 if wanted is not None else free - 1, free
+
+
+def _refuse_what_runs(checkpoint: Checkpoint) -> None:
+    """Refuse to start a query that is running in this session: two would write to one checkpoint."""
+    if _group(checkpoint) in lanes_running:
+        raise InputError(
+            f"the query of checkpoint {checkpoint.folder.location} is running in this session: stop it first, "
+            f"or choose another checkpointLocation"
+        )
+
+
+def _refuse_lost_offsets(checkpoint: Checkpoint, location: str) -> None:
+    """Refuse to go on without Spark's part of the checkpoint: it would count from 0, and such epochs are skipped."""
+    last = checkpoint.recover().last_accepted
+    if last >= 0 and not Folder.at(location).exists(f"spark/offsets/{last}"):
+        raise DamagedFileError(
+            f"checkpoint {location}: epoch {last} was accepted, but Spark's own part of the checkpoint, "
+            f"{location}/spark, does not know it (offsets/{last} is missing). Restore that folder, or start with a new "
+            f"checkpoint location; the query then reads its source from the beginning. Nothing was changed."
+        )
+
+
+def _group(checkpoint: Checkpoint) -> str:
+    """Return the name under which the lanes' jobs can be cancelled."""
+    return f"evenflow-{checkpoint.identity.query_id}"

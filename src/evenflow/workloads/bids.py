@@ -59,10 +59,11 @@ class BidFeed:
         """Return the bids as a streaming DataFrame; a micro-batch takes at most so many files of them."""
         return spark.readStream.schema(BID_SCHEMA).option("maxFilesPerTrigger", files).parquet(str(self.folder))
 
-    def write_one_each(self, number: int) -> None:
-        """Write a file with one bid for each auction, now."""
-        every = np.concatenate([self.auctions.hot, self.auctions.cold])
-        self._write(f"first-{number:06d}", every, np.full(every.size, time.time()))
+    def write_one_each(self, number: int) -> int:
+        """Write one bid for each auction, now, in two files; return the number of bids."""
+        for name, auctions in (("hot", self.auctions.hot), ("cold", self.auctions.cold)):
+            self._write(f"{name}-{number:06d}", auctions, np.full(auctions.size, time.time()))
+        return self.auctions.hot.size + self.auctions.cold.size
 
     def start(self) -> None:
         """Let bids arrive from now on."""

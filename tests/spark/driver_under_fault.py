@@ -1,0 +1,51 @@
+"""A driver that may be killed: runs the totals of all input files, one per epoch, and writes down the state at the end.
+
+Usage: ``python -m tests.spark.driver_under_fault PLACE LANES EXCHANGE [MASTER]``. Its environment says where it dies.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from tests.spark.streams import DDL, Wanderlust, totals
+
+
+def session(place: Path, master: str) -> SparkSession:
+    return (
+        SparkSession.builder.master(master)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "OFF")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # starts sooner
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.warehouse.dir", str(place / "warehouse"))
+        .config("spark.local.dir", str(place / "local"))
+        .getOrCreate()
+    )
+
+
+def main(place: Path, lanes: int, exchange: Any, master: str) -> None:
+    spark = session(place, master)
+    stream = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(place / "in"))
+    query = (
+        totals(stream)
+        .balance(lanes=lanes, slots=16, policy=Wanderlust(), strategy="sudden", exchange=exchange, warm_up_windows=1)
+        .writeStream.option("checkpointLocation", str(place / "checkpoint"))
+        .format("parquet")
+        .trigger(availableNow=True)
+        .start(str(place / "out"))
+    )
+    query.awaitTermination()
+    pq.write_table(query.state().toArrow(), place / "state.parquet")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4] if len(sys.argv) > 4 else "local[3]")
