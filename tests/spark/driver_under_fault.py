@@ -1,6 +1,6 @@
 """A driver that may be killed: runs the totals of all input files, one per epoch, and writes down the state at the end.
 
-Usage: ``python -m tests.spark.driver_under_fault PLACE LANES EXCHANGE [MASTER]``. Its environment says where it dies.
+Usage: ``python -m tests.spark.driver_under_fault PLACE LANES EXCHANGE MASTER``. Its environment says where it dies.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from pyspark.sql import SparkSession
 
 from tests.spark.streams import DDL, Wanderlust, totals
 
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a JVM that starts sooner
+
 
 def session(place: Path, master: str) -> SparkSession:
     return (
@@ -22,7 +24,8 @@ def session(place: Path, master: str) -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "OFF")
         .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # starts sooner
+        .config("spark.driver.extraJavaOptions", QUICK)
+        .config("spark.executor.extraJavaOptions", QUICK)
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.warehouse.dir", str(place / "warehouse"))
@@ -44,8 +47,9 @@ def main(place: Path, lanes: int, exchange: Any, master: str) -> None:
     )
     query.awaitTermination()
     pq.write_table(query.state().toArrow(), place / "state.parquet")
+    (place / "moves").write_text(str(len(query.moves())))
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4] if len(sys.argv) > 4 else "local[3]")
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4])

@@ -11,10 +11,10 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import pyarrow as pa
 
 from evenflow.control import Controller, ControllerOptions, ControllerState
@@ -132,12 +132,12 @@ class Lanes:
     def get(self, timeout: float) -> LaneEvent:  # noqa: ARG002 - nothing comes by waiting
         """Let things happen, in any order, until there is something to hear."""
         while True:
-            doable: list[Callable[[], None]] = [lambda lane=lane: self._born(lane) for lane in self._unborn]
+            doable = [partial(self._born, lane) for lane in self._unborn]
             for attempt in [*self._links.values(), *self._fenced]:
                 if attempt.inbox and attempt.alive:
-                    doable.append(lambda attempt=attempt: self._process(attempt))
+                    doable.append(partial(self._process, attempt))
                 if not attempt.alive and self._links.get(attempt.hello.lane) is attempt:
-                    doable.append(lambda attempt=attempt: self._notice(attempt))
+                    doable.append(partial(self._notice, attempt))
             heard = [lane for lane, events in self._outbox.items() if events]
             assert doable or heard, f"deadlock: the engine waits and nothing can happen any more; {self.said[-20:]}"
             if heard and (not doable or self.rng.random() < 0.5):
@@ -364,8 +364,3 @@ def _shown(event: LaneEvent) -> str:
 def files_below(place: Path) -> dict[str, int]:
     """Return all files and their sizes."""
     return {str(path.relative_to(place)): path.stat().st_size for path in place.rglob("*") if path.is_file()}
-
-
-def seconds_of(values: Sequence[float]) -> float:
-    """Return their middle."""
-    return float(np.median(values))

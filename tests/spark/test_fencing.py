@@ -87,7 +87,7 @@ def test_what_a_fenced_attempt_says_bears_its_own_name(coordinator: Coordinator)
     with contextlib.suppress(OSError):
         old.send_bytes(encode(done(3, first.token)))
     new.send_bytes(encode(done(3, second.token)))
-    said = []
+    said: list[LaneEvent] = []
     while not said or said[-1] != Said(0, second.token, done(3, second.token)):
         said.append(heard(coordinator))
     late = [event for event in said[:-1] if isinstance(event, Said)]

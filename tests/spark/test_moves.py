@@ -5,13 +5,16 @@ from __future__ import annotations
 import random
 
 import pytest
+from pyspark.sql import DataFrame
 
 import evenflow as ef
 from evenflow.control.journal import StateMoved
 from evenflow.errors import InputError
+from evenflow.spark.route import Exchange
 from tests.spark.streams import (
     Bench,
     Expected,
+    Row,
     Wanderlust,
     bids,
     counts_rise_by_one,
@@ -63,10 +66,10 @@ def test_a_move_that_cannot_be_is_refused_and_the_query_goes_on(bench: Bench) ->
     assert query.isActive
 
 
-@pytest.mark.parametrize("exchange", ["direct", "shuffle"])
-def test_random_moves_of_random_rows(bench: Bench, exchange: str) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+@pytest.mark.parametrize(
+    ("exchange", "seed"), [("direct", random.randrange(1 << 32)), ("shuffle", random.randrange(1 << 32))]
+)
+def test_random_moves_of_random_rows(bench: Bench, exchange: Exchange, seed: int) -> None:
     rng = random.Random(seed)
     tables = [bids(rng, rng.randint(1, 60)) for _ in range(10)]
     bench.feed(*tables)
@@ -81,10 +84,12 @@ def test_random_moves_of_random_rows(bench: Bench, exchange: str) -> None:
 
 
 def test_moves_from_within_foreach_batch_and_counts_that_rise_by_one(bench: Bench) -> None:
-    epochs, seen, started = 6, [], []
+    epochs = 6
+    seen: list[Row] = []
+    started: list[ef.Query] = []
 
-    def publish(frame: object, epoch: int) -> None:
-        seen.extend(tuple(row) for row in frame.collect())  # type: ignore[attr-defined]
+    def publish(frame: DataFrame, epoch: int) -> None:
+        seen.extend(tuple(row) for row in frame.collect())
         if started:
             started[0].rebalance([(slot, (slot + epoch) % 2) for slot in range(8)])
 

@@ -34,6 +34,7 @@ from tests.spark.streams import (
 
 pytestmark = pytest.mark.spark
 
+
 def random_tables(seed: int, epochs: int = 4, rows: int = 60) -> list[pa.Table]:
     rng = random.Random(seed)
     return [bids(rng, rows) for _ in range(epochs)]
@@ -318,9 +319,7 @@ def test_state_of_ones_own_with_moves_and_a_restart(bench: Bench, operator: ef.S
     bench.feed(*tables[:3])
     for number in range(2):
         stateful = ef.keyed(bench.stream(), "auction").apply(operator)
-        query = bench.run(
-            stateful.balance(lanes=2, slots=8, policy=Wanderlust(), strategy="sudden", warm_up_windows=1)
-        )
+        query = bench.run(stateful.balance(lanes=2, slots=8, policy=Wanderlust(), strategy="sudden", warm_up_windows=1))
         if number == 0:
             bench.feed(*tables[3:])
     best: dict[Any, int] = {}
@@ -333,7 +332,7 @@ def test_state_of_ones_own_with_moves_and_a_restart(bench: Bench, operator: ef.S
     assert read_published(bench.out) == expected
     assert query.moves()
     held = query.state().collect()
-    assert sorted(row["slot"] for row in held) == [slot for slot in range(8)]
+    assert sorted(row["__slot"] for row in held) == list(range(8))
 
 
 class Broken(ef.SlotOperator):

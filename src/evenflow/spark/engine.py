@@ -68,7 +68,7 @@ class Engine:
     progress: Progress
     config: LaneConfig
     lane_start_s: float = 60.0
-    most_losses: int = 8
+    most_losses: int = 5
     faults: Faults = field(default_factory=Faults.scripted)
     _lanes: dict[LaneId, _LaneStatus] = field(default_factory=dict)
     _handoffs: dict[SlotId, SlotRef] = field(default_factory=dict)

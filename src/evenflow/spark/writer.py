@@ -15,6 +15,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from evenflow.control import Controller, ControllerState
 from evenflow.errors import DamagedFileError, InputError
 from evenflow.lane import LaneConfig
+from evenflow.operators import Apply
 from evenflow.spark.coordinator import Coordinator, lanes_running
 from evenflow.spark.engine import Engine, initial_table
 from evenflow.spark.internals import master_of, spark_schema, task_slots, use_this_python
@@ -120,6 +121,11 @@ class StreamWriter:
         spark = stream.stream.sparkSession
         if path is not None:
             self.option("path", path)
+        if self._mode == "complete" and isinstance(stream.operator, Apply):
+            raise InputError(
+                f"writeStream: complete mode needs aggregates; {stream.operator.name} only knows the rows of each "
+                f"epoch: use outputMode('update')"
+            )
         lanes, free_slots = _lanes(spark, options.lanes)
         use_this_python(spark.sparkContext)
         location = self._location()

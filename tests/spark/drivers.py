@@ -1,0 +1,91 @@
+"""Drivers in processes of their own, which may be killed; and whatever else a cluster is made of."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.spark.streams import Expected, read_published, rows_of
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextlib.contextmanager
+def process(log: Path, *command: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command in a group of its own; at the end, all that is left of the group is ended."""
+    with log.open("ab") as file:
+        started = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+        )
+        try:
+            yield started
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGKILL)  # a driver's JVM is in its group
+            started.wait()
+
+
+@contextlib.contextmanager
+def driver(
+    place: Path, lanes: int, *faults: str, exchange: str = "direct", master: str = "local[3]"
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the driver on the files in `place`; it dies where `faults` say."""
+    done = place / "deaths"
+    done.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "tests.spark.driver_under_fault", str(place), str(lanes), exchange, master]
+    script = {"EVENFLOW_FAULTS": ",".join(faults), "EVENFLOW_FAULTS_DONE": str(done)}
+    with process(place / "log", *command, **script) as started:
+        yield started
+
+
+def log_of(place: Path) -> str:
+    return (place / "log").read_text()[-3000:]
+
+
+def run_until_done(place: Path, lanes: list[int], *faults: str) -> int:
+    """Start the driver again and again until it ends by itself; return how often it was killed."""
+    kills = 0
+    while True:
+        with driver(place, lanes[kills], *faults) as started:
+            code = started.wait(120)
+        if code == 0:
+            return kills
+        assert code == -signal.SIGKILL, log_of(place)
+        kills += 1
+
+
+def descendants(pid: int) -> dict[int, str]:
+    """Return the processes below one, with their command lines."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(stat.parent.name))
+    found, left = {}, [pid]
+    while left:
+        for child in children.get(left.pop(), []):
+            left.append(child)
+            with contextlib.suppress(OSError):
+                found[child] = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
+    return found
+
+
+def check_results(place: Path, tables: list[pa.Table]) -> None:
+    """Compare what a driver has held and published with a run without failures."""
+    expected = Expected(tables)
+    assert read_published(place / "out") == expected.published
+    assert set(rows_of(pq.read_table(place / "state.parquet"))) == set(expected.state.values())

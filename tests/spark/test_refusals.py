@@ -1,0 +1,267 @@
+"""What cannot work is refused at start with a sentence that says what to change, and nothing is touched."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+
+import evenflow as ef
+from evenflow.errors import CheckpointMismatchError, DamagedFileError, InputError, UnreachableError
+from evenflow.spark.stream import StatefulStream
+from tests.spark.streams import Bench, files_below, one_bid_per_key, totals
+
+pytestmark = pytest.mark.spark
+
+
+class Nothing(ef.SlotOperator):
+    """Does nothing."""
+
+    output = "auction long"
+
+    def process(self, state: Any, rows: Any) -> tuple[Any, None]:  # noqa: ARG002 - whatever comes
+        return state, None
+
+
+@pytest.fixture
+def untouched(bench: Bench) -> Iterator[Bench]:
+    """Give a bench, and see at the end that no file was made, changed or removed, and that no lane runs."""
+    bench.feed(one_bid_per_key(0))
+    bench.stream()
+    before = dict(files_below(bench.place))
+    yield bench
+    assert dict(files_below(bench.place)) == before
+    assert not bench.spark.sparkContext.statusTracker().getActiveJobsIds()
+
+
+# --- what is wrong in itself -------------------------------------------------------------------------------------
+
+Words = tuple[Callable[[DataFrame], object], str]
+WRONG: dict[str, Words] = {
+    "no key": (ef.keyed, "keyed: name at least one key column"),
+    "unknown key": (lambda df: ef.keyed(df, "auctoin"), "there is no column 'auctoin'; the stream has auction, bidder"),
+    "a key twice": (lambda df: ef.keyed(df, "auction", "auction"), "each key once"),
+    "own names": (lambda df: ef.keyed(df.withColumnRenamed("ratio", "__slot"), "auction"), "__slot.* rename yours"),
+    "no aggregate": (lambda df: ef.keyed(df, "auction").agg(), "name at least one aggregate"),
+    "unknown column": (lambda df: ef.keyed(df, "auction").agg(n=ef.sum("prise")), "there is no column 'prise'"),
+    "a sum of text": (lambda df: ef.keyed(df, "auction").agg(n=ef.sum("bidder")), "bidder"),
+    "a class": (lambda df: ef.keyed(df, "auction").apply(Nothing), "apply"),  # type: ignore[arg-type]
+    "no lanes": (lambda df: totals(df).balance(lanes=0), "lanes must be at least 1, got 0"),
+    "no slots": (lambda df: totals(df).balance(slots=0), "slots must be from 1 to"),
+    "more lanes than slots": (lambda df: totals(df).balance(lanes=3, slots=2), "3 lanes cannot share 2 slots"),
+    "unknown policy": (lambda df: totals(df).balance(policy="evne"), "Did you mean 'even'"),
+    "unknown strategy": (lambda df: totals(df).balance(strategy="suden"), "Did you mean 'sudden'"),
+    "unknown exchange": (lambda df: totals(df).balance(exchange="fast"), "exchange is 'direct' or 'shuffle'"),  # type: ignore[arg-type]
+    "unknown brake": (lambda df: totals(df).balance(cooldwon=3), "cooldwon"),
+    "unknown format": (lambda df: totals(df).writeStream.format("parkett"), "no sink for format 'parkett'; known: "),
+    "unknown mode": (lambda df: totals(df).writeStream.outputMode("append"), "outputMode is update or complete"),
+    "two triggers": (
+        lambda df: totals(df).writeStream.trigger(processingTime="1 s", availableNow=True),
+        "trigger takes either",
+    ),
+    "no trigger": (lambda df: totals(df).writeStream.trigger(), "trigger takes either"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_words_that_mean_nothing(untouched: Bench, name: str) -> None:
+    say, message = WRONG[name]
+    with pytest.raises(InputError, match=message):
+        say(untouched.stream())
+
+
+def test_a_batch_frame(untouched: Bench) -> None:
+    with pytest.raises(InputError, match="expected a streaming DataFrame"):
+        ef.keyed(untouched.spark.range(3), "id")
+
+
+# --- what does not fit the session -------------------------------------------------------------------------------
+
+
+def test_too_few_task_slots(untouched: Bench) -> None:
+    with pytest.raises(
+        InputError,
+        match=r"4 lanes and routing need 5 task slots, the session \(local\[4\]\) has 4: "
+        r"1 are missing; use master local\[5\], or balance\(lanes=3\)",
+    ):
+        untouched.start(totals(untouched.stream()).balance(lanes=4))
+
+
+def test_task_slots_that_another_query_holds(bench: Bench) -> None:
+    bench.feed(one_bid_per_key(0))
+    running = bench.start(totals(bench.stream()).balance(lanes=2, slots=8))
+    other = totals(bench.stream()).balance(lanes=2, slots=8).writeStream
+    with pytest.raises(InputError, match=r"has 4, of which lanes of other queries hold 2: 1 are missing"):
+        other.option("checkpointLocation", str(bench.place / "other")).start()
+    assert not (bench.place / "other").exists()
+    running.processAllAvailable()
+
+
+def test_a_checkpoint_whose_query_is_running(bench: Bench) -> None:
+    bench.feed(one_bid_per_key(0))
+    running = bench.start(totals(bench.stream()).balance(lanes=1, slots=8))
+    running.processAllAvailable()
+    with pytest.raises(InputError, match="is running in this session: stop it first"):
+        bench.start(totals(bench.stream()).balance(lanes=1, slots=8))
+    bench.feed(one_bid_per_key(1))
+    running.processAllAvailable()
+
+
+def test_speculation(untouched: Bench) -> None:
+    conf = untouched.spark.sparkContext._conf
+    conf.set("spark.speculation", "true")
+    try:
+        with pytest.raises(InputError, match=r"set spark\.speculation=false"):
+            untouched.start(totals(untouched.stream()).balance(lanes=2))
+    finally:
+        conf.set("spark.speculation", "false")
+
+
+# --- where it should write ---------------------------------------------------------------------------------------
+
+
+def test_no_checkpoint_location(untouched: Bench) -> None:
+    with pytest.raises(InputError, match=r"set option\('checkpointLocation', \.\.\.\)"):
+        totals(untouched.stream()).balance(lanes=2).writeStream.format("parquet").start(str(untouched.out))
+
+
+def test_no_path_and_no_name(untouched: Bench) -> None:
+    stateful = totals(untouched.stream()).balance(lanes=2)
+    with pytest.raises(InputError, match=r"format 'json' needs a path: start\('out'\)"):
+        untouched.writer(stateful, "json").start()
+    with pytest.raises(InputError, match="the memory sink needs queryName"):
+        untouched.writer(stateful, "memory").start()
+
+
+def test_complete_mode_of_ones_own_state(untouched: Bench) -> None:
+    stateful = ef.keyed(untouched.stream(), "auction").apply(Nothing()).balance(lanes=2)
+    with pytest.raises(InputError, match="complete mode needs aggregates"):
+        untouched.started(untouched.writer(stateful).outputMode("complete").start(str(untouched.out)))
+
+
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [
+        ("in/00000.parquet/below", "cannot .*in/00000.parquet"),
+        ("nowhere://host/path", "checkpoint location nowhere://host/path.* cannot be reached"),
+    ],
+)
+def test_a_location_that_cannot_be_reached(untouched: Bench, location: str, message: str) -> None:
+    where = location if "://" in location else str(untouched.place / location)
+    writer = totals(untouched.stream()).balance(lanes=2).writeStream.option("checkpointLocation", where)
+    with pytest.raises(UnreachableError, match=message):
+        untouched.started(writer.start())
+
+
+def test_a_location_that_holds_something_else(untouched: Bench) -> None:
+    writer = totals(untouched.stream()).balance(lanes=2).writeStream
+    with pytest.raises(CheckpointMismatchError, match=r"belongs to something else: it holds 00000\.parquet"):
+        writer.option("checkpointLocation", str(untouched.place / "in")).start()
+
+
+# --- a checkpoint of before --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Path:
+    """A checkpoint of the totals, two epochs old; to be copied."""
+    bench = Bench(spark, tmp_path_factory.mktemp("written"))
+    bench.feed(one_bid_per_key(0), one_bid_per_key(1))
+    bench.run(totals(bench.stream()).balance(lanes=2, slots=32))
+    return bench.place / "checkpoint"
+
+
+@pytest.fixture
+def copied(written: Path, bench: Bench) -> Bench:
+    shutil.copytree(written, bench.place / "checkpoint")
+    return bench
+
+
+CHANGED: dict[str, tuple[Callable[[DataFrame], StatefulStream], str]] = {
+    "keys": (
+        lambda df: ef.keyed(df, "bidder").agg(total=ef.sum("price"), n=ef.count(), last=ef.last("price")),
+        "key columns: was auction, is bidder.*give keyed.* the same columns in the same order",
+    ),
+    "key type": (
+        lambda df: totals(df.withColumn("auction", df["auction"].cast("string"))),
+        "types of the key columns: was int64, is .*string.*cast the keys to the types they had",
+    ),
+    "slots": (lambda df: totals(df).balance(slots=16), "number of slots: was 32, is 16.*the same slots"),
+    "operator": (
+        lambda df: ef.keyed(df, "auction").agg(total=ef.sum("price"), n=ef.count(), last=ef.first("price")),
+        "operator: was .*last.* is .*first.*use the operator of before",
+    ),
+    "schema": (
+        lambda df: totals(df.withColumn("price", df["price"].cast("double"))),
+        "schema of the input: was .* is .*select the same columns with the same types",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_a_query_that_was_changed(copied: Bench, name: str) -> None:
+    change, message = CHANGED[name]
+    stateful = change(copied.stream())
+    before = dict(files_below(copied.place))
+    with pytest.raises(CheckpointMismatchError, match=f"(?s){message}") as raised:
+        copied.start(stateful.balance(lanes=2, slots=16 if name == "slots" else 32))
+    assert "It was not touched" in str(raised.value)
+    assert dict(files_below(copied.place)) == before
+
+
+def test_another_output_mode(copied: Bench) -> None:
+    before = dict(files_below(copied.place))
+    writer = copied.writer(totals(copied.stream()).balance(lanes=2, slots=32)).outputMode("complete")
+    with pytest.raises(CheckpointMismatchError, match="output mode: was update, is complete"):
+        writer.start(str(copied.out))
+    assert dict(files_below(copied.place)) == before
+
+
+@pytest.mark.parametrize("folder", ["changes", "commits", "epochs", "base", "published", "identity.json", "snapshots"])
+@pytest.mark.parametrize("harm", ["missing", "cut short", "flipped"])
+def test_a_damaged_file_is_named_and_nothing_starts_from_empty(copied: Bench, folder: str, harm: str) -> None:
+    """Data files are read when lanes start, records before."""
+    top = copied.place / "checkpoint" / "evenflow" / folder
+    if top.is_dir():
+        top = max(top.iterdir())
+    content = top.read_bytes()
+    if harm == "missing":
+        top.unlink()
+    else:
+        top.write_bytes(content[: len(content) // 2] if harm == "cut short" else content[:-9] + b"x" + content[-8:])
+    with pytest.raises(ef.EvenflowError, match=top.parent.name if harm == "missing" else top.name) as raised:
+        copied.start(totals(copied.stream()).balance(lanes=2, slots=32))
+    assert "damaged" in str(raised.value)
+    copied.no_jobs_are_left()
+
+
+def test_spark_s_part_of_the_checkpoint_is_gone(copied: Bench) -> None:
+    """It would begin with epoch 0 again, which we have: its rows would be skipped without a word."""
+    shutil.rmtree(copied.place / "checkpoint" / "spark")
+    before = dict(files_below(copied.place))
+    with pytest.raises(DamagedFileError, match=r"epoch 1 was accepted, but Spark's own part .*offsets/1 is missing"):
+        copied.start(totals(copied.stream()).balance(lanes=2, slots=32))
+    assert dict(files_below(copied.place)) == before
+
+
+def test_our_part_of_the_checkpoint_is_gone(copied: Bench) -> None:
+    shutil.rmtree(copied.place / "checkpoint" / "evenflow")
+    before = dict(files_below(copied.place))
+    with pytest.raises(CheckpointMismatchError, match="holds spark"):
+        copied.start(totals(copied.stream()).balance(lanes=2, slots=32))
+    assert dict(files_below(copied.place)) == before
+
+
+def test_an_operator_of_another_name(bench: Bench) -> None:
+    bench.feed(one_bid_per_key(0))
+
+    class Other(Nothing):
+        pass
+
+    bench.run(ef.keyed(bench.stream(), "auction").apply(Nothing()).balance(lanes=1, slots=8))
+    with pytest.raises(CheckpointMismatchError, match=r"operator: was .*Nothing.* is .*Other"):
+        bench.start(ef.keyed(bench.stream(), "auction").apply(Other()).balance(lanes=1, slots=8))
