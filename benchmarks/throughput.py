@@ -1,8 +1,8 @@
 """Rows per second against Spark's own ways: `python -m benchmarks.throughput [--quick] [--json FILE]`.
 
-All contenders run in one session on the same Parquet files: 2,000,000 bids, 100,000 keys; uniform, Zipf 1.2, and 80 % of the
-rows in the slots of one lane. Time is Spark's own `triggerExecution` for every contender, the median of the triggers after
-the warm-up, so the ratios compare like with like. The rounds alternate between the contenders: this machine is shared.
+All contenders run in one session on the same Parquet files: 2,000,000 bids, 100,000 keys; uniform, Zipf 1.2, and 80 % of
+the rows in the slots of one lane. Time is Spark's own `triggerExecution` for every contender, the median of the triggers
+after the warm-up, so the ratios compare like with like. Rounds alternate between the contenders: machines are shared.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -182,7 +183,7 @@ def _bids(spark: SparkSession, folder: Path, shape: str, files: int, rows: int =
     folder.mkdir(parents=True)
     rng = np.random.default_rng(SEED)
     keys = rng.choice(2**40, KEYS, replace=False)
-    weights = np.ones(KEYS)
+    weights: npt.NDArray[np.float64] = np.ones(KEYS)
     if shape == "zipf":
         weights = 1.0 / np.arange(1, KEYS + 1) ** 1.2
     elif shape == "hot-lane":

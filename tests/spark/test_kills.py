@@ -139,7 +139,7 @@ def test_the_driver_dies_at_every_point_and_a_restart_goes_on(tmp_path: Path) ->
             write_input(place / "in", number, table)
     with ThreadPoolExecutor() as pool:
         runs = [
-            pool.submit(run_until_done, place, [2, 2, 1, 2], *deaths, "lane.folded@0:2", "lane.changes-written@1:3")
+            pool.submit(run_until_done, place, [2, 1, 2, 2], *deaths, "lane.folded@0:2", "lane.changes-written@1:3")
             for place, deaths in halves.items()
         ]
     assert [run.result() for run in runs] == [3, 3]

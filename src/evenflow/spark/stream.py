@@ -19,7 +19,10 @@ from evenflow.spark.route import Exchange
 from evenflow.spark.writer import StreamWriter
 
 _MOST_SLOTS = 1 << 15  # a slot travels as 16 bits
-_BRAKES = {"settle_windows": 1, "warm_up_windows": 2}  # a cold first epoch is no measure, one window shows no noise
+_BRAKES: dict[str, Any] = {
+    "settle_windows": 1,
+    "warm_up_windows": 2,
+}  # a cold first epoch is no measure, one window shows no noise
 
 
 @dataclass(frozen=True)
