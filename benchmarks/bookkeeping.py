@@ -1,6 +1,6 @@
-"""What an epoch costs besides rows, and how long a restart takes: `python -m benchmarks.bookkeeping [--quick] [--json FILE]`.
+"""What epochs and restarts cost besides rows: `python -m benchmarks.bookkeeping [--quick] [--json FILE]`.
 
-Messages and records: 16 lanes, epochs of a few rows; what is left of an epoch after routing is messages and bookkeeping.
+Messages and records: 16 lanes, epochs of a few rows; what is left after routing is messages and bookkeeping.
 Recovery: 10,000,000 keys in the checkpoint; from the start of the second run to its first result.
 """
 

@@ -1,8 +1,8 @@
 """Rows per second against Spark's own ways: `python -m benchmarks.throughput [--quick] [--json FILE]`.
 
-All contenders run in one session on the same Parquet files: 2,000,000 bids, 100,000 keys; uniform, Zipf 1.2, and 80 % of
-the rows in the slots of one lane. Time is Spark's own `triggerExecution` for every contender, the median of the triggers
-after the warm-up, so the ratios compare like with like. Rounds alternate between the contenders: machines are shared.
+All contenders run in one session on the same Parquet files: 2,000,000 bids, 100,000 keys; uniform, Zipf 1.2, and 80 %
+of the rows in the slots of one lane. Time is Spark's own `triggerExecution` for every contender, the median of the
+triggers after the warm-up, so the ratios compare like with like. Rounds alternate between the contenders.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def _bids(spark: SparkSession, folder: Path, shape: str, files: int, rows: int =
     keys = rng.choice(2**40, KEYS, replace=False)
     weights: npt.NDArray[np.float64] = np.ones(KEYS)
     if shape == "zipf":
-        weights = 1.0 / np.arange(1, KEYS + 1) ** 1.2
+        weights = (1.0 / np.arange(1, KEYS + 1) ** 1.2).astype(np.float64)
     elif shape == "hot-lane":
         frame = spark.createDataFrame(pa.table({"key": keys}))
         slots = np.array([row[0] for row in frame.select(F.pmod(F.xxhash64("key"), F.lit(SLOTS))).collect()])

@@ -64,15 +64,10 @@ def test_there_is_a_death_for_every_point() -> None:
     assert {fault.partition("@")[0] for fault in LANE_DEATHS + DRIVER_DEATHS} == set(POINTS)
 
 
-@pytest.mark.parametrize("exchange", ["direct", "shuffle"])
-def test_lanes_die_at_every_point_and_the_query_goes_on(
-    bench: Bench, kill_lanes: Callable[..., Path], exchange: ef.spark.route.Exchange
-) -> None:
+def test_lanes_die_at_every_point_and_the_query_goes_on(bench: Bench, kill_lanes: Callable[..., Path]) -> None:
     done = kill_lanes(*LANE_DEATHS)
     tables = [one_bid_per_key(epoch) for epoch in range(9)]
-    query = bench.start(
-        totals(bench.stream()).balance(lanes=2, slots=16, policy="static", strategy="sudden", exchange=exchange)
-    )
+    query = bench.start(totals(bench.stream()).balance(lanes=2, slots=16, policy="static", strategy="sudden"))
     for epoch, table in enumerate(tables):
         query.rebalance([(slot, (slot + epoch) % 2) for slot in range(16)])
         bench.feed(table)

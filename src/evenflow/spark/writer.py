@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import tempfile
 import time
 import uuid
@@ -195,7 +197,9 @@ class StreamWriter:
         if "checkpointLocation" in self._options:
             return self._options["checkpointLocation"].rstrip("/")
         if self._format in ("memory", "console", "noop"):
-            return tempfile.mkdtemp(prefix="evenflow-")
+            location = tempfile.mkdtemp(prefix="evenflow-")
+            atexit.register(shutil.rmtree, location, ignore_errors=True)  # its state can be asked for until then
+            return location
         raise InputError("writeStream: set option('checkpointLocation', ...): without it nothing could be recovered")
 
     def _sink_options(self) -> dict[str, str]:
