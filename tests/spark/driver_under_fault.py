@@ -39,7 +39,15 @@ def main(place: Path, lanes: int, exchange: Any, master: str) -> None:
     stream = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(place / "in"))
     query = (
         totals(stream)
-        .balance(lanes=lanes, slots=16, policy=Wanderlust(), strategy="sudden", exchange=exchange, warm_up_windows=1)
+        .balance(
+            lanes=lanes,
+            slots=16,
+            policy=Wanderlust(),
+            strategy="sudden",
+            exchange=exchange,
+            settle_windows=0,  # lanes die all the time here, and slots are to move all the same
+            warm_up_windows=1,
+        )
         .writeStream.option("checkpointLocation", str(place / "checkpoint"))
         .format("parquet")
         .trigger(availableNow=True)

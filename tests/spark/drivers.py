@@ -68,24 +68,13 @@ def run_until_done(place: Path, lanes: list[int], *faults: str) -> int:
         kills += 1
 
 
-def descendants(pid: int) -> dict[int, str]:
-    """Return the processes below one, with their command lines."""
-    children: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(stat.parent.name))
-    found, left = {}, [pid]
-    while left:
-        for child in children.get(left.pop(), []):
-            left.append(child)
-            with contextlib.suppress(OSError):
-                found[child] = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
-    return found
-
-
 def check_results(place: Path, tables: list[pa.Table]) -> None:
     """Compare what a driver has held and published with a run without failures."""
     expected = Expected(tables)
     assert read_published(place / "out") == expected.published
     assert set(rows_of(pq.read_table(place / "state.parquet"))) == set(expected.state.values())
+
+
+def marks(faults: tuple[str, ...]) -> set[str]:
+    """Return the names of the marks that fired faults leave."""
+    return {fault.replace(":", "_").replace("*", "any") for fault in faults}

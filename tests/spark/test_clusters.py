@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +11,8 @@ import pyspark
 import pytest
 
 from tests.spark.driver_under_fault import QUICK
-from tests.spark.drivers import check_results, descendants, driver, log_of, process
-from tests.spark.streams import counts_rise_by_one, one_bid_per_key, read_published, until, write_input
+from tests.spark.drivers import check_results, driver, log_of, marks, process
+from tests.spark.streams import counts_rise_by_one, one_bid_per_key, read_published, write_input
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -28,19 +26,21 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def executors_of(pid: int) -> list[int]:
-    """Return the JVMs of executors among the processes below one."""
-    return [child for child, command in descendants(pid).items() if "CoarseGrainedExecutorBackend" in command]
+EXECUTOR_DEATHS = (
+    "lane.before-fold@0:1!executor",
+    "lane.folded@1:2!executor",
+    "lane.changes-written@0:3!executor",
+    "lane.done-sent@1:4!executor",
+    "lane.releasing@*:*!executor",
+    "lane.released@*:*!executor",
+)
 
 
-def test_an_executor_is_killed(place: Path) -> None:
-    """Its lanes start again in another one; the results are the same."""
-    with driver(place, 2, exchange="shuffle", master="local-cluster[2,2,1024]") as started:
-        until(lambda: list((place / "out").glob("part-epoch0000000001-*")) or started.poll() is not None, "epoch 1")
-        victims = executors_of(started.pid)
-        assert len(victims) == 2, log_of(place)
-        os.kill(victims[0], signal.SIGKILL)
-        assert started.wait(120) == 0, log_of(place)
+def test_executors_are_killed_at_every_phase(place: Path) -> None:
+    """Their lanes start again in other ones; the results are the same."""
+    with driver(place, 2, *EXECUTOR_DEATHS, exchange="shuffle", master="local-cluster[2,2,1024]") as started:
+        assert started.wait(200) == 0, log_of(place)
+    assert {path.name for path in (place / "deaths").iterdir()} == marks(EXECUTOR_DEATHS)
     published = read_published(place / "out")
     counts_rise_by_one(published.elements(), EPOCHS)
     check_results(place, [one_bid_per_key(epoch) for epoch in range(EPOCHS)])

@@ -16,7 +16,7 @@ import evenflow as ef
 from evenflow.control.journal import LanesChanged, StateMoved
 from evenflow.errors import EvenflowError
 from evenflow.lane.faults import POINTS
-from tests.spark.drivers import check_results, run_until_done
+from tests.spark.drivers import check_results, marks, run_until_done
 from tests.spark.streams import (
     Bench,
     Expected,
@@ -53,11 +53,6 @@ DRIVER_DEATHS = (
     "driver.during-publish@*:3",
     "driver.during-move@*:*",
 )
-
-
-def marks(faults: tuple[str, ...]) -> set[str]:
-    """Return the names of the marks that fired faults leave."""
-    return {fault.replace(":", "_").replace("*", "any") for fault in faults}
 
 
 def test_there_is_a_death_for_every_point() -> None:

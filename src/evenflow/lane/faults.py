@@ -1,8 +1,8 @@
 """Scripted failures: a process kills itself at a named point, once. Tests and `examples/` use it, nothing else does.
 
-A script is text like ``lane.folded@1:3`` (point, lane, epoch; ``*`` for any), several separated by commas, in the
-environment variable ``EVENFLOW_FAULTS``; ``EVENFLOW_FAULTS_DONE`` names a folder in which a fired fault leaves its
-mark, so that the next attempt survives the point.
+A script is text like ``lane.folded@1:3`` (point, lane, epoch; ``*`` for any), several separated by commas; with
+``!executor`` at its end a lane takes the executor it runs in along. The environment variable ``EVENFLOW_FAULTS`` holds
+it; ``EVENFLOW_FAULTS_DONE`` names a folder in which a fired fault leaves its mark, so that the next attempt survives.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+_EXECUTOR = "!executor"
 
 POINTS = (
     "driver.before-accept",
@@ -46,11 +48,13 @@ class Faults:
     def reach(self, point: str, lane: int | None = None, epoch: int | None = None) -> None:
         """Die here if the script says so and it has not happened yet."""
         for fault in self.script:
-            name, _, where = fault.partition("@")
+            name, _, where = fault.removesuffix(_EXECUTOR).partition("@")
             at_lane, _, at_epoch = where.partition(":")
             if name != point or at_lane not in ("", "*", str(lane)) or at_epoch not in ("", "*", str(epoch)):
                 continue
             if self._first_time(fault):
+                if fault.endswith(_EXECUTOR):
+                    os.kill(_parent_of(os.getppid()), signal.SIGKILL)  # worker, Spark's Python daemon, executor
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def _first_time(self, fault: str) -> bool:
@@ -61,3 +65,7 @@ class Faults:
         except FileExistsError:
             return False
         return True
+
+
+def _parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
