@@ -65,11 +65,12 @@ class Even:
         problem = _problem(view, speeds, recent)
         hot = _not_curable(problem)
         present = stay(problem)
-        if present.maximum <= problem.lower_bound * (1 + self.min_gain):
-            return Proposal(not_curable=hot, memory=speeds, note="the lanes are even")
+        least = max(self.min_gain * present.maximum, recent.noise_of(present))
+        if present.maximum - problem.lower_bound <= least:  # no plan can gain enough: none is looked for
+            return Proposal(not_curable=hot, memory=speeds, note="the lanes are even, but for noise")
         plan = self._worth_most(view, problem)
         gain = present.maximum - plan.maximum
-        if gain <= max(self.min_gain * present.maximum, recent.noise_of(present)):
+        if gain <= least:
             note = "no plan beats the present table by more than noise or minimum gain"
             return Proposal(not_curable=hot, memory=speeds, note=note)
         cost = plan.moving_s(view.move_cost)
