@@ -83,11 +83,10 @@ class Released(msgspec.Struct, frozen=True, tag=True):
 
 
 class BlockSegment(msgspec.Struct, frozen=True):
-    """One lane's part of one block; `only` names the slots that count, if it was written for another table."""
+    """One lane's part of one block."""
 
     file: FileRef
     segment: Segment
-    only: tuple[int, ...] | None = None
 
 
 class Work(msgspec.Struct, frozen=True, tag=True):

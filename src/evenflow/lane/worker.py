@@ -129,9 +129,6 @@ class LaneWorker:
         for block in blocks:
             table = pa.Table.from_batches(self.folder.read_batches(block.file, [block.segment.batch]))
             row_slots = np.repeat(np.array(block.segment.slots), np.array(block.segment.counts))
-            if block.only is not None:
-                mine = np.isin(row_slots, block.only)
-                table, row_slots = table.filter(pa.array(mine)), row_slots[mine]
             tables.append(table)
             slots.append(row_slots)
         if not tables:

@@ -265,10 +265,7 @@ class Engine:
         blocks: dict[LaneId, list[BlockSegment]] = {lane: [] for lane in record.lanes}
         for block in record.blocks:
             for segment in block.segments:
-                owners = {record.owners[slot] for slot in segment.slots}
-                for lane in sorted(owners):
-                    mine = tuple(slot for slot in segment.slots if record.owners[slot] == lane)
-                    blocks[lane].append(BlockSegment(block.file, segment, mine if len(owners) > 1 else None))
+                blocks[segment.lane].append(BlockSegment(block.file, segment))
         due = self.checkpoint.due_snapshots(_SNAPSHOTS_PER_EPOCH)
         return {
             lane: Work(record.epoch, tuple(parts), tuple(slot for slot in due if record.owners[slot] == lane))
