@@ -1,0 +1,117 @@
+"""What an experiment is: a rule that was written before the run, the run, and what came out next to what was published.
+
+Experiments compute; they draw nothing. A picture is data here (`Picture`), drawn in one style by `figures`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Literal, TypeAlias
+
+Engine: TypeAlias = Literal["sim", "spark"]
+
+
+class Verdict(Enum):
+    """How what came out compares with what was published, best first."""
+
+    MATCH = "match"
+    SHAPE = "shape holds"
+    DIFFERS = "differs"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One published statement and ours. The verdict is computed from the run; `why` explains one that is no match."""
+
+    what: str
+    published: str
+    ours: str
+    verdict: Verdict
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line, set of points or set of bars. `low` and `high` are a range around `y`, over seeds."""
+
+    label: str
+    x: Sequence[Any]
+    y: Sequence[float]
+    kind: Literal["line", "steps", "points", "bars"] = "line"
+    low: Sequence[float] | None = None
+    high: Sequence[float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """A table drawn in colours: a value per row and column."""
+
+    rows: Sequence[str]
+    columns: Sequence[str]
+    values: Sequence[Sequence[float]]
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One pair of axes, in the paper's units. `marks` are moments worth a vertical line, with their names."""
+
+    title: str
+    x_label: str
+    y_label: str
+    series: Sequence[Series] = ()
+    heat: Heat | None = None
+    log_x: bool = False
+    log_y: bool = False
+    marks: Sequence[tuple[float, str]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The panels of a figure, row by row."""
+
+    panels: Sequence[Panel]
+    columns: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to run: `quick` is smaller in size and number of seeds and says so in the results."""
+
+    engine: Engine = "sim"
+    quick: bool = False
+    seed: int = 1
+
+    def seeds(self, full: int = 20, quick: int = 3) -> range:
+        """Return the seeds of the repetitions."""
+        return range(self.seed, self.seed + (quick if self.quick else full))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run gave. `data` holds every number behind the checks and the picture, as plain values for JSON."""
+
+    checks: tuple[Check, ...]
+    picture: Picture | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+    note: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict of all checks."""
+        order = list(Verdict)
+        return max((check.verdict for check in self.checks), key=order.index)
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One experiment of a paper. `rule` says, before any run, what counts as match, as shape and as difference."""
+
+    id: str
+    figure: str
+    title: str
+    rule: str
+    run: Callable[[Settings], Outcome]
+    engines: tuple[Engine, ...] = ("sim",)
