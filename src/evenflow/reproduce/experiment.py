@@ -76,13 +76,21 @@ class Picture:
     columns: int = 2
 
 
+def no_progress(share: float) -> None:
+    """Take note of nothing: the default for `Settings.progress`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to run: `quick` is smaller in size and number of seeds and says so in the results."""
+    """How to run: `quick` is smaller in size and number of seeds and says so in the results.
+
+    A long experiment may call `progress` with the share done so far, from 0 to 1.
+    """
 
     engine: Engine = "sim"
     quick: bool = False
     seed: int = 1
+    progress: Callable[[float], None] = field(default=no_progress, compare=False, repr=False)
 
     def seeds(self, full: int = 20, quick: int = 3) -> range:
         """Return the seeds of the repetitions."""
