@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,7 +50,7 @@ def run_one(id_: str, settings: Settings, out: Path) -> Result | Failure:
 
 def run_many(
     experiments: Sequence[Experiment], settings: Settings, out: Path, processes: int
-) -> Iterator[Result | Failure]:
+) -> Generator[Result | Failure, None, None]:
     """Run the experiments and yield the results in order. Spark runs are never run at the same time."""
     make_folder(out)
     if processes < 1:
