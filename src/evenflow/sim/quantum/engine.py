@@ -1,0 +1,206 @@
+"""The loop of the quantum level: records come, lanes serve, moves go on, lanes report, the controller decides."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from evenflow.control import Ack, Controller, ControllerOptions, LaneWish
+from evenflow.errors import EvenflowError
+from evenflow.migration import Event, Strategy, strategy_named
+from evenflow.migration.strategies import DEFAULT_STRATEGY
+from evenflow.model.slots import FloatArray
+from evenflow.policies import Policy
+from evenflow.sim.quantum.backlog import Backlog
+from evenflow.sim.quantum.counts import Counts, sum_by
+from evenflow.sim.quantum.handover import Handovers
+from evenflow.sim.quantum.lanes import Chores
+from evenflow.sim.quantum.placement import Placement
+from evenflow.sim.quantum.reports import Reporter
+from evenflow.sim.quantum.scenario import Scenario
+from evenflow.sim.quantum.timeline import Recorder, Timeline
+
+_ROUNDING = 1e-6  # records are sums of parts of cohorts: relative error allowed
+
+
+class ConservationError(EvenflowError):
+    """Records were lost or made up, or a slot has two owners: a defect of the simulator."""
+
+
+def simulate(
+    scenario: Scenario,
+    policy: Policy,
+    strategy: Strategy | None = None,
+    options: ControllerOptions | None = None,
+    seed: int = 1,
+) -> Timeline:
+    """Run `scenario` under `policy`; the same seed gives the same timeline."""
+    table = scenario.first_table
+    chosen = strategy or strategy_named(DEFAULT_STRATEGY)
+    cluster = Cluster(scenario, Controller(table, policy, chosen, options), np.random.default_rng(seed))
+    for _ in range(scenario.steps):
+        cluster.step()
+    return cluster.timeline()
+
+
+class Cluster:
+    """A cluster in virtual time. `step` brings it one quantum further."""
+
+    def __init__(self, scenario: Scenario, controller: Controller, rng: np.random.Generator) -> None:
+        """Start at time 0 with empty queues."""
+        self.scenario, self.controller, self.rng = scenario, controller, rng
+        self.at = 0
+        slots, numbers = scenario.slots, max(controller.table.lanes) + 1
+        self.cost_s, self.sizes = scenario.per_slot("seconds_per_record"), scenario.per_slot("state_bytes")
+        self.placement = Placement(controller.table)
+        self.chores = Chores(numbers)
+        self.backlog = Backlog(self.cost_s)
+        self.handovers = Handovers(scenario.handover, scenario.network, self.placement, self.chores, self.sizes)
+        self.counts = Counts(slots, numbers)
+        self.reporter = Reporter(self.counts, self.placement, self.sizes)
+        self.recorder = Recorder(scenario.epoch_s * scenario.row_epochs, numbers)
+        self._starting: list[tuple[float, int]] = []
+
+    @property
+    def now_s(self) -> float:
+        """The virtual time at the start of the step."""
+        return self.at * self.scenario.step_s
+
+    @property
+    def lane_numbers(self) -> int:
+        """One more than the highest lane number there has been."""
+        return int(self.chores.given_s.size)
+
+    def step(self) -> None:
+        """Go one step."""
+        scenario = self.scenario
+        slow = 1.0 / scenario.speeds.at(self.now_s, self.lane_numbers)
+        if self.at % scenario.epoch_steps == 0:
+            self._begin_epoch(slow)
+        self._take_in()
+        self._serve(slow)
+        self.at += 1
+        self._hear(self.handovers.advance(scenario.step_s, self.now_s, self.counts.served, slow))
+        if self.placement.changed:
+            self.backlog.reassign()
+            self.placement.changed = False
+        if not self.placement.has_boundaries:
+            self.backlog.join_old()
+        if self.at % scenario.epoch_steps == 0:
+            self._end_epoch()
+
+    def timeline(self) -> Timeline:
+        """Return what has happened so far, in whole rows."""
+        self.check()
+        return self.recorder.timeline(self.controller.table, self.controller.journal, self.handovers.merge_bytes, 0.0)
+
+    def check(self) -> None:
+        """Raise unless what came equals what was served plus what waits, for each slot, and owners agree."""
+        waits = self.backlog.waiting(self.scenario.slots)
+        arrived, served = self.counts.arrived, self.counts.served
+        wrong = np.abs(arrived - served - waits) > _ROUNDING * (1.0 + arrived)
+        if wrong.any():
+            slot = int(np.flatnonzero(wrong)[0])
+            raise ConservationError(
+                f"slot {slot}: {arrived[slot]} records came, {served[slot]} were served, {waits[slot]} wait"
+            )
+        if not np.array_equal(self.placement.owner, self.controller.table.owners):
+            raise ConservationError("the routing table and the cluster disagree on who owns a slot")
+
+    # --- one step ------------------------------------------------------------------------------------------------
+
+    def _begin_epoch(self, slow: FloatArray) -> None:
+        self._start_lanes()
+        epoch = self.at // self.scenario.epoch_steps
+        message = self.controller.next_epoch(epoch, self.now_s)
+        if not message.moves:
+            return
+        self.recorder.moved(len(message.moves), 0)
+        acks = self.handovers.begin(message.moves, epoch, self.at, self.counts, slow)
+        self.backlog.reassign()
+        self._hear([Ack(ack.slot, ack.epoch, ack.event, self.now_s) for ack in acks])
+
+    def _take_in(self) -> None:
+        """Let the records of this step arrive."""
+        scenario = self.scenario
+        expected = scenario.arrivals.rates(self.now_s) * scenario.step_s
+        records = self.rng.poisson(expected).astype(np.float64) if scenario.poisson else expected
+        offered = float(records.sum())
+        records = self._admit(records)
+        slots = np.flatnonzero(records)
+        self.counts.arrived[slots] += records[slots]
+        self.backlog.add(self.at, self.now_s, self.now_s + scenario.step_s, slots, records[slots])
+        self.recorder.came(float(records.sum()), offered - float(records.sum()))
+
+    def _admit(self, records: FloatArray) -> FloatArray:
+        """Refuse what finds no room in its lane's queue."""
+        limit = self.scenario.queue_records
+        if limit is None:
+            return records
+        room = np.maximum(0.0, limit - self._by_lane(self.counts.waiting))
+        asked = self._by_lane(records)
+        share = np.divide(room, asked, out=np.ones_like(asked), where=asked > room)
+        admitted: FloatArray = records * share[self.placement.owner]
+        return admitted
+
+    def _by_lane(self, per_slot: FloatArray) -> FloatArray:
+        """Add up a column by owner; entry i is lane number i."""
+        return sum_by(self.placement.owner, per_slot, self.lane_numbers)
+
+    def _serve(self, slow: FloatArray) -> None:
+        """Let lanes do their chores, then serve what waits, oldest first."""
+        step_s = self.scenario.step_s
+        chores = self.chores.work(np.full(self.lane_numbers, step_s))
+        budget = np.zeros_like(chores) if self.handovers.pauses_all else step_s - chores
+        portions, used = self.backlog.serve(budget, self.now_s + chores, slow, self.placement.servers)
+        for portion in portions:
+            self.counts.served[portion.slots] += portion.records
+            lane = self.placement.owner[portion.slots]
+            self.counts.busy_s[portion.slots] += portion.records * self.cost_s[portion.slots] * slow[lane]
+            self.recorder.served(portion.lanes, portion.by_lane, portion.latency_s)
+        idle = step_s - chores - used
+        self.counts.idle_s += idle
+        self.recorder.worked(chores + used, idle)
+
+    def _hear(self, acks: list[Ack]) -> None:
+        for ack in acks:
+            self.recorder.moved(0, int(ack.event is Event.INSTALLED))
+            self._grant(self.controller.acknowledge(ack))
+
+    def _end_epoch(self) -> None:
+        """Report, and close the row if it is full."""
+        scenario, table = self.scenario, self.controller.table
+        epoch = self.at // scenario.epoch_steps - 1
+        for report in self.reporter.reports(epoch, scenario.epoch_s, table, None):
+            self._grant(self.controller.report(report))
+        self.counts.reported()
+        if (epoch + 1) % scenario.row_epochs == 0:
+            self.check()
+            backlog = self._by_lane(self.counts.waiting)
+            spilled = int(self.placement.spilled.sum())
+            self.recorder.end_row(self.now_s, backlog, self.handovers.bytes_moved, table.lanes, spilled)
+
+    # --- lanes that come and go ----------------------------------------------------------------------------------
+
+    def _grant(self, wish: LaneWish | None) -> None:
+        """Do what the controller asks for: new lanes take a while to start, idle ones stop at once."""
+        if wish is None:
+            return
+        if wish.add:
+            self._starting.append((self.now_s + self.scenario.lane_start_s, wish.add))
+        if wish.retire:
+            self.controller.lanes_changed([lane for lane in self.controller.table.lanes if lane not in wish.retire])
+
+    def _start_lanes(self) -> None:
+        due = [count for at_s, count in self._starting if at_s <= self.now_s + 1e-9]
+        if not due:
+            return
+        self._starting = [entry for entry in self._starting if entry[0] > self.now_s + 1e-9]
+        lanes = list(self.controller.table.lanes)
+        for _ in range(sum(due)):
+            lanes.append(lanes[-1] + 1)
+        numbers = max(self.lane_numbers, lanes[-1] + 1)
+        self.chores.grow(numbers)
+        self.recorder.grow(numbers)
+        self.counts.grow(numbers)
+        self.backlog.reassign()
+        self.controller.lanes_changed(lanes)
