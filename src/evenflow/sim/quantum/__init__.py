@@ -36,7 +36,9 @@ agree on the one owner of each slot. A violation raises `ConservationError`.
 
 from evenflow.sim.quantum.arrivals import Arrivals, During, InTurn, Steady, uniform, with_hotspot
 from evenflow.sim.quantum.engine import Cluster, ConservationError, simulate
+from evenflow.sim.quantum.flow import Flow
 from evenflow.sim.quantum.handover import Handover, Way
+from evenflow.sim.quantum.memory import Disk, Fixed, Memory
 from evenflow.sim.quantum.network import Network
 from evenflow.sim.quantum.scenario import Scenario
 from evenflow.sim.quantum.speeds import Alike, Loaded, Speeds, Visiting
@@ -47,10 +49,14 @@ __all__ = [
     "Arrivals",
     "Cluster",
     "ConservationError",
+    "Disk",
     "During",
+    "Fixed",
+    "Flow",
     "Handover",
     "InTurn",
     "Loaded",
+    "Memory",
     "Network",
     "Scenario",
     "Speeds",

@@ -9,7 +9,7 @@ themselves.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -48,10 +48,16 @@ class Portion:
 
     cohort: Cohort
     slots: IntArray
+    server: IntArray
     records: FloatArray
     lanes: IntArray
     by_lane: FloatArray
     latency_s: FloatArray
+
+    def only(self, records: FloatArray) -> Portion:
+        """Return the same with fewer records of some slots."""
+        by_lane = sum_by(self.server + 1, records, int(self.lanes.max(initial=0)) + 2)[1:]
+        return replace(self, records=records, by_lane=by_lane[self.lanes])
 
 
 @dataclass
@@ -134,7 +140,7 @@ def _take(cohort: Cohort, share: FloatArray, middle_s: FloatArray, slow: FloatAr
     at = np.flatnonzero(by_lane)
     service = used[at] * slow[at] / by_lane[at]
     latency = np.maximum(middle_s[at] - cohort.middle_s, service)
-    portion = Portion(cohort, slots, taken, at, by_lane[at], latency)
+    portion = Portion(cohort, slots, cohort.server, taken, at, by_lane[at], latency)
     _compact(cohort)
     return portion
 

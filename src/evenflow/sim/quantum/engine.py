@@ -10,13 +10,15 @@ from evenflow.migration import Event, Strategy, strategy_named
 from evenflow.migration.strategies import DEFAULT_STRATEGY
 from evenflow.model.slots import FloatArray
 from evenflow.policies import Policy
-from evenflow.sim.quantum.backlog import Backlog
 from evenflow.sim.quantum.counts import Counts, sum_by
+from evenflow.sim.quantum.flow import Producers
 from evenflow.sim.quantum.handover import Handovers
 from evenflow.sim.quantum.lanes import Chores
+from evenflow.sim.quantum.memory import Spiller
 from evenflow.sim.quantum.placement import Placement
 from evenflow.sim.quantum.reports import Reporter
 from evenflow.sim.quantum.scenario import Scenario
+from evenflow.sim.quantum.service import Service, book, in_connections
 from evenflow.sim.quantum.timeline import Recorder, Timeline
 
 _ROUNDING = 1e-6  # records are sums of parts of cohorts: relative error allowed
@@ -53,7 +55,11 @@ class Cluster:
         self.cost_s, self.sizes = scenario.per_slot("seconds_per_record"), scenario.per_slot("state_bytes")
         self.placement = Placement(controller.table)
         self.chores = Chores(numbers)
-        self.backlog = Backlog(self.cost_s)
+        memory = scenario.memory
+        self.service = Service(self.cost_s, memory.spool_s if memory else None, self.placement, self.chores)
+        self.spiller = Spiller(memory, self.placement, self.chores, self.sizes) if memory else None
+        flow = scenario.flow
+        self.producers = Producers(flow, slots, numbers, rng) if flow else None
         self.handovers = Handovers(scenario.handover, scenario.network, self.placement, self.chores, self.sizes)
         self.counts = Counts(slots, numbers)
         self.reporter = Reporter(self.counts, self.placement, self.sizes)
@@ -76,15 +82,15 @@ class Cluster:
         slow = 1.0 / scenario.speeds.at(self.now_s, self.lane_numbers)
         if self.at % scenario.epoch_steps == 0:
             self._begin_epoch(slow)
+        if self.spiller:
+            self.spiller.step(self.now_s, self.service.spooled, self.lane_numbers)
+        if self.placement.changed:
+            self.service.reassign()
         self._take_in()
         self._serve(slow)
         self.at += 1
         self._hear(self.handovers.advance(scenario.step_s, self.now_s, self.counts.served, slow))
-        if self.placement.changed:
-            self.backlog.reassign()
-            self.placement.changed = False
-        if not self.placement.has_boundaries:
-            self.backlog.join_old()
+        self.service.join_old()
         if self.at % scenario.epoch_steps == 0:
             self._end_epoch()
 
@@ -95,7 +101,7 @@ class Cluster:
 
     def check(self) -> None:
         """Raise unless what came equals what was served plus what waits, for each slot, and owners agree."""
-        waits = self.backlog.waiting(self.scenario.slots)
+        waits = self.service.waiting()
         arrived, served = self.counts.arrived, self.counts.served
         wrong = np.abs(arrived - served - waits) > _ROUNDING * (1.0 + arrived)
         if wrong.any():
@@ -115,21 +121,29 @@ class Cluster:
         if not message.moves:
             return
         self.recorder.moved(len(message.moves), 0)
+        if self.spiller:
+            for move in message.moves:
+                self.spiller.leave(move.slot)
         acks = self.handovers.begin(message.moves, epoch, self.at, self.counts, slow)
-        self.backlog.reassign()
         self._hear([Ack(ack.slot, ack.epoch, ack.event, self.now_s) for ack in acks])
 
     def _take_in(self) -> None:
         """Let the records of this step arrive."""
         scenario = self.scenario
-        expected = scenario.arrivals.rates(self.now_s) * scenario.step_s
-        records = self.rng.poisson(expected).astype(np.float64) if scenario.poisson else expected
-        offered = float(records.sum())
-        records = self._admit(records)
+        rates = scenario.arrivals.rates(self.now_s)
+        if self.producers:
+            stalled = self.placement.absent
+            records = self.producers.fill(rates / rates.sum(), self.placement.owner, stalled, scenario.step_s)
+            refused = 0.0
+        else:
+            expected = rates * scenario.step_s
+            offered = self.rng.poisson(expected).astype(np.float64) if scenario.poisson else expected
+            records = self._admit(offered)
+            refused = float(offered.sum() - records.sum())
         slots = np.flatnonzero(records)
         self.counts.arrived[slots] += records[slots]
-        self.backlog.add(self.at, self.now_s, self.now_s + scenario.step_s, slots, records[slots])
-        self.recorder.came(float(records.sum()), offered - float(records.sum()))
+        self.service.backlog.add(self.at, self.now_s, self.now_s + scenario.step_s, slots, records[slots])
+        self.recorder.came(float(records.sum()), refused)
 
     def _admit(self, records: FloatArray) -> FloatArray:
         """Refuse what finds no room in its lane's queue."""
@@ -147,30 +161,30 @@ class Cluster:
         return sum_by(self.placement.owner, per_slot, self.lane_numbers)
 
     def _serve(self, slow: FloatArray) -> None:
-        """Let lanes do their chores, then serve what waits, oldest first."""
-        step_s = self.scenario.step_s
-        chores = self.chores.work(np.full(self.lane_numbers, step_s))
-        budget = np.zeros_like(chores) if self.handovers.pauses_all else step_s - chores
-        portions, used = self.backlog.serve(budget, self.now_s + chores, slow, self.placement.servers)
-        for portion in portions:
-            self.counts.served[portion.slots] += portion.records
-            lane = self.placement.owner[portion.slots]
-            self.counts.busy_s[portion.slots] += portion.records * self.cost_s[portion.slots] * slow[lane]
-            self.recorder.served(portion.lanes, portion.by_lane, portion.latency_s)
-        idle = step_s - chores - used
+        """Let lanes work for a step."""
+        span_s = self.scenario.step_s
+        portions, busy = self.service.work(self.now_s, span_s, slow, paused=self.handovers.pauses_all)
+        book(portions, self.counts, self.recorder, self.cost_s, slow)
+        idle = span_s - busy
         self.counts.idle_s += idle
-        self.recorder.worked(chores + used, idle)
+        self.recorder.worked(busy, idle)
+        if self.producers:
+            self.producers.taken(in_connections(self.counts, self.service, self.lane_numbers))
 
     def _hear(self, acks: list[Ack]) -> None:
         for ack in acks:
-            self.recorder.moved(0, int(ack.event is Event.INSTALLED))
+            if ack.event is Event.INSTALLED:
+                self.recorder.moved(0, 1)
+                if self.spiller:
+                    self.spiller.arrive(ack.slot)
             self._grant(self.controller.acknowledge(ack))
 
     def _end_epoch(self) -> None:
         """Report, and close the row if it is full."""
         scenario, table = self.scenario, self.controller.table
         epoch = self.at // scenario.epoch_steps - 1
-        for report in self.reporter.reports(epoch, scenario.epoch_s, table, None):
+        budgets = self.spiller.budgets(self.now_s, self.lane_numbers) if self.spiller else None
+        for report in self.reporter.reports(epoch, scenario.epoch_s, table, budgets):
             self._grant(self.controller.report(report))
         self.counts.reported()
         if (epoch + 1) % scenario.row_epochs == 0:
@@ -202,5 +216,7 @@ class Cluster:
         self.chores.grow(numbers)
         self.recorder.grow(numbers)
         self.counts.grow(numbers)
-        self.backlog.reassign()
+        if self.producers:
+            self.producers.grow(numbers)
+        self.service.reassign()
         self.controller.lanes_changed(lanes)

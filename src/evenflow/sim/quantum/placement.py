@@ -53,11 +53,18 @@ class Placement:
         self.spilled[slot] = out
         self.changed = True
 
+    @property
+    def holder(self) -> IntArray:
+        """The lane at which what waits for each slot is: the old owner until it has drained."""
+        return np.where(self.boundary != _NO_STEP, self.source, self.owner)
+
     def servers(self, cohort: Cohort) -> IntArray:
         """Return the lane that may serve each entry of a cohort, NOBODY where the state is not at hand."""
+        return np.where(self.spilled[cohort.slots], NOBODY, self.takers(cohort))
+
+    def takers(self, cohort: Cohort) -> IntArray:
+        """Return the lane that may take in each entry of a cohort, be it only to put it aside."""
         slots = cohort.slots
-        lanes = np.where(self.absent[slots] | self.spilled[slots], NOBODY, self.owner[slots])
+        lanes = np.where(self.absent[slots], NOBODY, self.owner[slots])
         old = cohort.step < self.boundary[slots]
-        if old.any():
-            lanes = np.where(old, np.where(self.spilled[slots], NOBODY, self.source[slots]), lanes)
-        return lanes
+        return np.where(old, self.source[slots], lanes) if old.any() else lanes

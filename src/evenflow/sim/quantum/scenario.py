@@ -12,7 +12,9 @@ from evenflow.model import RoutingTable
 from evenflow.model.load import refuse_bad_numbers
 from evenflow.model.slots import FloatArray
 from evenflow.sim.quantum.arrivals import Arrivals
+from evenflow.sim.quantum.flow import Flow
 from evenflow.sim.quantum.handover import Handover, Way
+from evenflow.sim.quantum.memory import Memory
 from evenflow.sim.quantum.network import Network
 from evenflow.sim.quantum.speeds import Alike, Speeds
 
@@ -26,6 +28,8 @@ class Scenario:
     one number, or one per slot. `poisson` draws the arrivals, else the expected numbers arrive. `queue_records` bounds
     what may wait for a lane; what comes beyond it is refused and counted (FX-F6). `lane_start_s` is how long
     a lane takes to start when a policy asks for more. `table` is the routing at the start, dealt out in turn if None.
+    With a `flow`, producers make as much as there is room for, and of `arrivals` only the shares count. Without
+    `memory`, lanes hold all their slots.
     """
 
     lanes: int
@@ -40,6 +44,8 @@ class Scenario:
     handover: Handover = field(default_factory=Handover)
     network: Network = field(default_factory=Network)
     speeds: Speeds = field(default_factory=Alike)
+    flow: Flow | None = None
+    memory: Memory | None = None
     mergeable: bool = False
     poisson: bool = True
     queue_records: float | None = None
