@@ -10,10 +10,12 @@ import numpy as np
 from evenflow.reproduce.experiment import Check, Verdict
 
 
-def within(ours: float, published: float, match: float, shape: float) -> Verdict:
-    """Return how close `ours` is: `match` and `shape` are shares of the published number that it may be off by."""
-    off = abs(ours - published) / abs(published)
-    return Verdict.MATCH if off <= match else Verdict.SHAPE if off <= shape else Verdict.DIFFERS
+def within(ours: float, published: float, match: float, factor: float) -> Verdict:
+    """Return how close `ours` is to a positive number: off by at most the share `match`, or by at most `factor` times."""
+    if abs(ours - published) <= match * published:
+        return Verdict.MATCH
+    near = published / factor <= ours <= published * factor
+    return Verdict.SHAPE if near else Verdict.DIFFERS
 
 
 def holds(statement: bool, weaker: bool = False) -> Verdict:  # noqa: FBT001, FBT002 - the two levels of a statement

@@ -18,12 +18,12 @@ STATE_SHARE = 0.1  # state is a tenth of the data rate (GZ-P7)
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One policy over the measured windows, an entry each: var(L_t), the share of the state moved before it, the lanes.
-
-    `table` is the one at the end.
+    """One policy over the measured windows, an entry each: var(L_t), tuples served by all lanes, the share of the state
+    moved before the window, the number of lanes. `table` is the one at the end.
     """
 
     variance: FloatArray
+    served: FloatArray
     moved: FloatArray
     lanes: IntArray
     table: RoutingTable
@@ -59,7 +59,7 @@ def run_policy(policy: Policy, histograms: IntArray, table: RoutingTable, histor
     """
     past: deque[LoadWindow] = deque((window_with(row, table) for row in histograms[: history - 1]), history)
     memory = None
-    spread, moved, lanes = [], [], []
+    spread, served, moved, lanes = [], [], [], []
     for now in range(history, len(histograms)):
         past.append(window_with(histograms[now - 1], table))
         view = LoadView(tuple(past), table, memory)
@@ -69,6 +69,8 @@ def run_policy(policy: Policy, histograms: IntArray, table: RoutingTable, histor
         state = view.last.slots.state_bytes
         moved.append(moved_state(table, after, state) / max(1, int(state.sum())))
         table = after
-        spread.append(variance(table.sum_by_lane(histograms[now])))
+        loads = table.sum_by_lane(histograms[now])
+        spread.append(variance(loads))
+        served.append(loads.sum())
         lanes.append(len(table.lanes))
-    return Trace(np.array(spread), np.array(moved), np.array(lanes), table)
+    return Trace(np.array(spread), np.array(served), np.array(moved), np.array(lanes), table)

@@ -71,6 +71,15 @@ class Words:
         return random.poisson(per_window * self.rates(windows, random))
 
 
+def phased_rates(windows: int, day: float, random: np.random.Generator, swing: float = 0.9) -> FloatArray:
+    """Return the share of each substream in each window: each swings over a day, in one of four phases."""
+    phase = random.integers(0, 4, SUBSTREAMS) * np.pi / 2
+    angle = 2 * np.pi * np.arange(windows)[:, None] / day
+    waves = random.permutation(zipf_shares(0.4)) * (1 + swing * np.sin(angle + phase))
+    rates: FloatArray = waves / waves.sum(axis=1, keepdims=True)
+    return rates
+
+
 def _shares(weights: npt.NDArray[np.floating]) -> FloatArray:
     shares: FloatArray = weights / weights.sum()
     return shares
