@@ -8,8 +8,10 @@ from evenflow.control import Ack, Controller, ControllerOptions, LaneWish
 from evenflow.errors import EvenflowError
 from evenflow.migration import Event, Strategy, strategy_named
 from evenflow.migration.strategies import DEFAULT_STRATEGY
+from evenflow.model import LoadView
 from evenflow.model.slots import FloatArray
-from evenflow.policies import Policy
+from evenflow.policies import Policy, Proposal, proposal_of
+from evenflow.policies.base import policy_name
 from evenflow.sim.quantum.counts import Counts, sum_by
 from evenflow.sim.quantum.flow import Producers
 from evenflow.sim.quantum.handover import Handovers
@@ -38,10 +40,26 @@ def simulate(
     """Run `scenario` under `policy`; the same seed gives the same timeline."""
     table = scenario.first_table
     chosen = strategy or strategy_named(DEFAULT_STRATEGY)
-    cluster = Cluster(scenario, Controller(table, policy, chosen, options), np.random.default_rng(seed))
+    asked = Listening(policy) if scenario.stretch else policy
+    cluster = Cluster(scenario, Controller(table, asked, chosen, options), np.random.default_rng(seed))
     for _ in range(scenario.steps):
         cluster.step()
     return cluster.timeline()
+
+
+class Listening:
+    """A policy that asks another one, and remembers how long that wants to collect before the next call."""
+
+    def __init__(self, policy: Policy) -> None:
+        """Ask `policy`."""
+        self.policy, self.name = policy, policy_name(policy)
+        self.collect_s: float | None = None
+
+    def propose(self, view: LoadView) -> Proposal:
+        """Pass on the proposal."""
+        proposal = proposal_of(self.policy, view)
+        self.collect_s = proposal.collect_s
+        return proposal
 
 
 class Cluster:
@@ -65,6 +83,8 @@ class Cluster:
         self.reporter = Reporter(self.counts, self.placement, self.sizes)
         self.recorder = Recorder(scenario.epoch_s * scenario.row_epochs, numbers)
         self._starting: list[tuple[float, int]] = []
+        self._epoch, self._epoch_began = -1, 0
+        self._epoch_ended = True
 
     @property
     def now_s(self) -> float:
@@ -80,7 +100,7 @@ class Cluster:
         """Go one step."""
         scenario = self.scenario
         slow = 1.0 / scenario.speeds.at(self.now_s, self.lane_numbers)
-        if self.at % scenario.epoch_steps == 0:
+        if self._epoch_ended:
             self._begin_epoch(slow)
         if self.spiller:
             self.spiller.step(self.now_s, self.service.spooled, self.lane_numbers)
@@ -91,8 +111,10 @@ class Cluster:
         self.at += 1
         self._hear(self.handovers.advance(scenario.step_s, self.now_s, self.counts.served, slow))
         self.service.join_old()
-        if self.at % scenario.epoch_steps == 0:
+        if self._epoch_is_over():
             self._end_epoch()
+        if self.at % (scenario.epoch_steps * scenario.row_epochs) == 0:
+            self._end_row()
 
     def timeline(self) -> Timeline:
         """Return what has happened so far, in whole rows."""
@@ -116,15 +138,16 @@ class Cluster:
 
     def _begin_epoch(self, slow: FloatArray) -> None:
         self._start_lanes()
-        epoch = self.at // self.scenario.epoch_steps
-        message = self.controller.next_epoch(epoch, self.now_s)
+        self._epoch += 1
+        self._epoch_began, self._epoch_ended = self.at, False
+        message = self.controller.next_epoch(self._epoch, self.now_s)
         if not message.moves:
             return
         self.recorder.moved(len(message.moves), 0)
         if self.spiller:
             for move in message.moves:
                 self.spiller.leave(move.slot)
-        acks = self.handovers.begin(message.moves, epoch, self.at, self.counts, slow)
+        acks = self.handovers.begin(message.moves, self._epoch, self.at, self.counts, slow)
         self._hear([Ack(ack.slot, ack.epoch, ack.event, self.now_s) for ack in acks])
 
     def _take_in(self) -> None:
@@ -179,19 +202,32 @@ class Cluster:
                     self.spiller.arrive(ack.slot)
             self._grant(self.controller.acknowledge(ack))
 
+    def _epoch_is_over(self) -> bool:
+        """An epoch has its length; a stretched one is as long as the policy collects, or moves are under way."""
+        scenario, length = self.scenario, self.at - self._epoch_began
+        if length < scenario.epoch_steps:
+            return False
+        if not scenario.stretch:
+            return True
+        wanted_s = getattr(self.controller.policy, "collect_s", None) or 0.0
+        return not self.handovers.under_way and length * scenario.step_s >= wanted_s - _ROUNDING * scenario.step_s
+
     def _end_epoch(self) -> None:
-        """Report, and close the row if it is full."""
+        """Report."""
         scenario, table = self.scenario, self.controller.table
-        epoch = self.at // scenario.epoch_steps - 1
+        span_s = (self.at - self._epoch_began) * scenario.step_s
+        self._epoch_ended = True
         budgets = self.spiller.budgets(self.now_s, self.lane_numbers) if self.spiller else None
-        for report in self.reporter.reports(epoch, scenario.epoch_s, table, budgets):
+        for report in self.reporter.reports(self._epoch, span_s, table, budgets):
             self._grant(self.controller.report(report))
         self.counts.reported()
-        if (epoch + 1) % scenario.row_epochs == 0:
-            self.check()
-            backlog = self._by_lane(self.counts.waiting)
-            spilled = int(self.placement.spilled.sum())
-            self.recorder.end_row(self.now_s, backlog, self.handovers.bytes_moved, table.lanes, spilled)
+
+    def _end_row(self) -> None:
+        """Check the books and close the row."""
+        self.check()
+        backlog = self._by_lane(self.counts.waiting)
+        lanes, spilled = self.controller.table.lanes, int(self.placement.spilled.sum())
+        self.recorder.end_row(self.now_s, backlog, self.handovers.bytes_moved, lanes, spilled)
 
     # --- lanes that come and go ----------------------------------------------------------------------------------
 

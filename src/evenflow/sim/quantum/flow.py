@@ -21,7 +21,8 @@ class Flow:
     """Space per producer, in records: between it and each lane, and to share among all lanes.
 
     `produce_s` is what a producer needs per record. `together` treats all producers as one with the space of all,
-    which is much faster and differs only in the chance fluctuations between producers.
+    which is much faster and differs only in the chance fluctuations between producers. Without `drawn`, records
+    come in the expected proportions instead of being drawn one by one.
     """
 
     producers: int = 1
@@ -30,6 +31,7 @@ class Flow:
     exchange: bool = False
     produce_s: float = 0.0
     together: bool = True
+    drawn: bool = True
 
     def __post_init__(self) -> None:
         """Refuse space that holds nothing."""
@@ -87,7 +89,11 @@ class Producers:
         return np.minimum(count, span_s / self.flow.produce_s * self.each)
 
     def _make(self, count: FloatArray, shares: FloatArray) -> None:
-        """Draw new records: whole ones, parts are carried to the next step."""
+        """Make new records; those drawn are whole ones, parts are carried to the next step."""
+        if not self.flow.drawn:
+            self.buffer += count[:, None] * shares
+            self.made += count.sum() * shares
+            return
         wanted = count + self._carry
         whole = np.floor(wanted)
         self._carry = np.minimum(wanted - whole, 1.0)

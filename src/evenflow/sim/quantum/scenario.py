@@ -24,12 +24,14 @@ class Scenario:
     """What is simulated. All times are virtual seconds.
 
     `step_s` is the quantum: nothing is finer. An epoch is `epoch_steps` steps: control messages are sent and load is
-    reported once per epoch. A row of the timeline is `row_epochs` epochs. `seconds_per_record` and `state_bytes` are
-    one number, or one per slot. `poisson` draws the arrivals, else the expected numbers arrive. `queue_records` bounds
-    what may wait for a lane; what comes beyond it is refused and counted (FX-F6). `lane_start_s` is how long
-    a lane takes to start when a policy asks for more. `table` is the routing at the start, dealt out in turn if None.
-    With a `flow`, producers make as much as there is room for, and of `arrivals` only the shares count. Without
-    `memory`, lanes hold all their slots.
+    reported once per epoch. With `stretch`, an epoch lasts longer while moves are under way, or as long as the policy
+    asks to collect: the rounds of Flux (FX 5.3). A row of the timeline is as long as `row_epochs` plain epochs.
+
+    `seconds_per_record` and `state_bytes` are one number, or one per slot. `poisson` draws the arrivals, else the
+    expected numbers arrive. `queue_records` bounds what may wait for a lane; what comes beyond it is refused and
+    counted (FX-F6). With a `flow`, producers make as much as there is room for, and of `arrivals` only the shares
+    count. Without `memory`, lanes hold all their slots. `lane_start_s` is how long a lane takes to start when
+    a policy asks for more. `table` is the routing at the start, dealt out in turn if None.
     """
 
     lanes: int
@@ -41,6 +43,7 @@ class Scenario:
     step_s: float = 0.1
     epoch_steps: int = 10
     row_epochs: int = 1
+    stretch: bool = False
     handover: Handover = field(default_factory=Handover)
     network: Network = field(default_factory=Network)
     speeds: Speeds = field(default_factory=Alike)
