@@ -58,3 +58,19 @@ def held_back(due: FloatArray, held: BoolArray, until_s: float) -> tuple[FloatAr
     ready = np.where(held, np.maximum(due, until_s), due)
     order = np.lexsort((due, ready))
     return ready, order
+
+
+def two_choices(substream: IntArray, candidates: IntArray, lanes: int) -> IntArray:
+    """Return the lane of each tuple by partial key grouping: the one of its two candidates that got fewer so far.
+
+    `candidates` has two lanes per substream (GZ-M7). A substream is then on both, and its partial states are merged.
+    """
+    given = [0] * lanes
+    pairs = candidates.tolist()
+    chosen = np.empty(substream.size, dtype=np.int64)
+    for at, one in enumerate(substream.tolist()):
+        first, second = pairs[one]
+        lane = first if given[first] <= given[second] else second
+        given[lane] += 1
+        chosen[at] = lane
+    return chosen
