@@ -17,6 +17,7 @@ from evenflow.sim.messages.folds import KeyState
 from evenflow.sim.messages.world import World
 
 BYTES_PER_KEY = 100
+_LATER = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Lane:
     def __init__(self, world: World, lane: LaneId, ports: int, service: int) -> None:
         """Begin with empty state for each slot that the lane owns; a record takes `service` microseconds."""
         self.world, self.lane, self.service = world, lane, service
+        self.rank = 0  # among lanes that finish a record at the same instant
         self.state: dict[SlotId, KeyState] = {slot: {} for slot, owner in enumerate(world.owners) if owner == lane}
         self.queue: deque[tuple[int, Any]] = deque()
         self.absent: dict[SlotId, dict[Epoch, list[tuple[int, Any]]]] = {}
@@ -68,18 +70,23 @@ class Lane:
     def _next(self) -> None:
         """Take messages from the queue until one keeps the lane busy."""
         queue, slot_of, world = self.queue, self.world.slot_of, self.world
+        holder = world.checker.holder
         while queue:
             port, message = queue.popleft()
             if type(message) is int:
                 slot = slot_of[message]
                 if port < 0:
-                    port = ~port  # it has waited already
+                    port = ~port  # it has been admitted and has waited already
+                elif not self.admits(port, message, slot):
+                    self._busy = True  # whoever else is ready at this instant goes first
+                    world.loop.at(world.loop.now, self._free, rank=_LATER + self.rank)
+                    return
                 elif slot in self.absent and self._wait(port, message, slot):
                     continue
-                if not self.admits(port, message, slot):
-                    continue
+                if holder[slot] != self.lane:
+                    world.checker.found["a slot was served by a lane that does not hold it"] += 1
                 self._busy, self._serving = True, (port, message)
-                world.loop.at(world.loop.now + self.service, self._done, port, message)
+                world.loop.at(world.loop.now + self.service, self._done, port, message, self.rank)
                 return
             busy = self.control(port, message)
             if busy:
@@ -112,7 +119,7 @@ class Lane:
     # --- what protocols decide ------------------------------------------------------------------------------------
 
     def admits(self, port: int, record: int, slot: SlotId) -> bool:  # noqa: ARG002 - the interface
-        """Whether to serve a record of a resident slot now; a protocol that says no has put it elsewhere."""
+        """Whether a record is this lane's to serve; a protocol that says no has put it elsewhere."""
         return True
 
     def control(self, port: int, message: Any) -> int:
@@ -131,9 +138,13 @@ class Lane:
             return
         self.absent.setdefault(slot, {}).setdefault(epoch, [])
 
+    def epoch_of(self, port: int) -> Epoch:
+        """Return the epoch of the records that come in by a port now."""
+        return self.port_epoch[port]
+
     def _wait(self, port: int, message: Any, slot: SlotId) -> bool:
         """Put a record of an absent slot aside; those routed before the move are not concerned."""
-        reached = [epoch for epoch in self.absent[slot] if epoch <= self.port_epoch[port]]
+        reached = [epoch for epoch in self.absent[slot] if epoch <= self.epoch_of(port)]
         if not reached:
             return False
         self.absent[slot][max(reached)].append((port, message))

@@ -25,12 +25,16 @@ class Source:
         """Take the records of `source`; with `closes` it says so after the last one and forwards nothing any more."""
         self.world, self.outs, self.closes = world, outs, closes
         self.seen: list[Any] = []
+        self.emitted = 0
         self._records: list[int] = np.flatnonzero(world.stream.source == source).tolist()
         if self._records:
             world.loop.at(world.due[self._records[0]], self._emit, 0)
+        elif closes:
+            self._to_all(Finished())
 
     def _emit(self, at: int, _: Any) -> None:
         record, world = self._records[at], self.world
+        self.emitted += 1
         self.outs[world.mapper_of[record]].send(record)
         if at + 1 < len(self._records):
             world.loop.at(world.due[self._records[at + 1]], self._emit, at + 1)
@@ -40,11 +44,13 @@ class Source:
     def receive(self, _: int, message: Any) -> None:
         """Put a control message into the stream of data."""
         self.seen.append(message)
-        if not (self.closes and self._all_sent()):
+        if not (self.closes and self.is_done):
             self._to_all(message)
 
-    def _all_sent(self) -> bool:
-        return not self._records or self.world.loop.now >= self.world.due[self._records[-1]]
+    @property
+    def is_done(self) -> bool:
+        """Whether every record has been sent."""
+        return self.emitted == len(self._records)
 
     def _to_all(self, message: Any) -> None:
         for out in self.outs:
