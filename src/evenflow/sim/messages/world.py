@@ -72,6 +72,7 @@ class World:
         self.owners: list[LaneId] = plant.table.owners.tolist()
         self.checker = Checker(stream, self.owners, ordered=ordered)
         self.trace = Trace()
+        self._left, self._idle_periods = self.checker.remaining, 0
         self.due: list[int] = stream.due.tolist()
         self.mapper_of: list[int] = stream.mapper.tolist()
         self.key_of: list[int] = stream.key.tolist()
@@ -97,23 +98,24 @@ class World:
         """Whether every record is served and every announced move is settled."""
         return self.checker.remaining == 0 and self.trace.settled
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is still something to do; asked once per period, it notices when nothing happens for long."""
+        due = self.due and self.loop.now <= self.due[-1]
+        self._idle_periods = 0 if due or self.checker.remaining != self._left else self._idle_periods + 1
+        self._left = self.checker.remaining
+        # A run that is stuck ends, and the checker tells what was never served.
+        return not self.over and self._idle_periods <= _SETTLING_PERIODS
+
     def every(self, period: int, tick: Callable[[int], None]) -> None:
         """Call `tick(n)` at n periods, n = 1, 2, ..., until the run is over, or stuck for long."""
-        last = self.due[-1] if self.due else 0
-        limit = 0
 
-        def again(count: int, served: int) -> None:
-            nonlocal limit
-            if self.over:
-                return
-            moved = self.checker.remaining != served or self.loop.now <= last
-            limit = 0 if moved else limit + 1
-            if limit > _SETTLING_PERIODS:
-                return  # stuck: the checker tells what was never served
-            tick(count)
-            self.loop.at(self.loop.now + period, again, count + 1, self.checker.remaining)
+        def again(count: int, _: Any) -> None:
+            if self.goes_on:
+                tick(count)
+                self.loop.at(self.loop.now + period, again, count + 1)
 
-        self.loop.at(period, again, 1, self.checker.remaining)
+        self.loop.at(period, again, 1)
 
 
 def whole_state(parts: Sequence[dict[SlotId, KeyState]], merge: Callable[[Any, Any], Any] | None) -> KeyState:
