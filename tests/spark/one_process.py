@@ -6,10 +6,11 @@ A step that nobody can take any more is a deadlock, and reported as one.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from evenflow.control import Controller, ControllerOptions, ControllerState
-from evenflow.errors import EvenflowError
+from evenflow.errors import EvenflowError, InputError
 from evenflow.lane import LaneConfig, LaneWorker
 from evenflow.lane.faults import Faults
 from evenflow.lane.messages import PROTOCOL, Failed, FromLane, Hello, Stop, ToLane
@@ -26,6 +27,7 @@ from evenflow.migration import strategy_named
 from evenflow.model import Move, RoutingTable
 from evenflow.operators import SLOT, Agg, Aggregate
 from evenflow.policies import policy_named
+from evenflow.spark.conductor import Conductor, Handover
 from evenflow.spark.coordinator import Coordinator, Joined, LaneEvent, Lost, Said
 from evenflow.spark.engine import Engine, initial_table
 from evenflow.spark.progress import Progress
@@ -79,6 +81,7 @@ class Lanes:
     mischief: float = 0.0
     zombies: float = 0.5  # of the lost attempts: they live on, fenced off, and what they say comes late
     said: list[str] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
     run: str = field(init=False)
     _links: dict[int, _Attempt] = field(default_factory=dict)
     _outbox: dict[int, deque[LaneEvent]] = field(default_factory=dict)
@@ -108,14 +111,10 @@ class Lanes:
         link.inbox.append(message)
         return True
 
-    def stand_in(self, messages: Mapping[int, Sequence[ToLane]]) -> dict[int, FromLane]:
-        folder = Folder.at(self.config.location, durable=False)
-        answers = {}
-        for lane, said in messages.items():
-            worker = LaneWorker(replace(self.config, lane=lane), self.run, folder)
-            for message in said:
-                answers[lane] = worker.handle(message)
-        return answers
+    def retire(self, lane: int) -> None:
+        self._links.pop(lane, None)
+        self._outbox.pop(lane, None)
+        self._unborn = [other for other in self._unborn if other != lane]
 
     def hello_of(self, lane: int) -> Hello | None:
         return self._links[lane].hello if lane in self._links else None
@@ -136,6 +135,8 @@ class Lanes:
             for attempt in [*self._links.values(), *self._fenced]:
                 if attempt.inbox and attempt.alive:
                     doable.append(partial(self._process, attempt))
+                if attempt.worker.is_moving_state and attempt.alive:
+                    doable.append(partial(self._step, attempt))
                 if not attempt.alive and self._links.get(attempt.hello.lane) is attempt:
                     doable.append(partial(self._notice, attempt))
             heard = [lane for lane, events in self._outbox.items() if events]
@@ -164,16 +165,25 @@ class Lanes:
         self._outbox[lane].append(Joined(hello))
 
     def _process(self, attempt: _Attempt) -> None:
-        message, hello = attempt.inbox.popleft(), attempt.hello
+        message = attempt.inbox.popleft()
         assert not isinstance(message, Stop)
+        self.told.append(f"{attempt.hello.token} told {message}")
+        self._act(attempt, lambda: attempt.worker.handle(message))
+
+    def _step(self, attempt: _Attempt) -> None:
+        self._act(attempt, attempt.worker.step)
+
+    def _act(self, attempt: _Attempt, act: Callable[[], list[FromLane]]) -> None:
+        hello = attempt.hello
         try:
-            answer: FromLane = attempt.worker.handle(message)
+            answers = act()
         except Killed:
             attempt.alive = False
             return
         except EvenflowError as error:
-            answer = Failed(type(error).__name__, str(error), "")
-        self._outbox[hello.lane].append(Said(hello.lane, hello.token, answer))
+            answers = [Failed(type(error).__name__, str(error), "")]
+        if hello.lane in self._outbox:
+            self._outbox[hello.lane].extend(Said(hello.lane, hello.token, answer) for answer in answers)
 
     def _notice(self, attempt: _Attempt) -> None:
         """The connection is closed, or fenced off while the process is still there."""
@@ -268,6 +278,7 @@ class World:
     driver_deaths: float = 0.0
     elastic: float = 0.0  # the chance that a restart is with another number of lanes
     lanes: int = 3
+    max_lag: int = 0
     policy: str = "static"
     oracle: Oracle = field(default_factory=Oracle)
     deaths: Counter[str] = field(default_factory=Counter)
@@ -291,7 +302,7 @@ class World:
             return
 
     def run(self, rows: pa.Table) -> None:
-        """Have one epoch processed, however often the driver dies on the way."""
+        """Have one epoch accepted, however often the driver dies on the way; lanes may lag behind."""
         self.oracle.add(self.epoch, rows)
         while True:
             try:
@@ -302,12 +313,29 @@ class World:
             break
         self.epoch += 1
 
+    def finish(self) -> None:
+        """Have all epochs finished, however often the driver dies on the way."""
+        while True:
+            try:
+                self.engine.drain()
+            except Killed:
+                self.restart()
+                continue
+            return
+
+    def resize(self) -> None:
+        """Ask for another number of lanes, unless some are on their way already."""
+        with contextlib.suppress(InputError):
+            self.lanes = self.rng.randint(1, 4)
+            self.engine.resize(self.lanes)
+
     def ask_for_moves(self) -> None:
         """Ask for some moves by hand."""
         table = self.engine.controller.table
         slots = self.rng.sample(range(SLOTS), self.rng.randint(1, SLOTS))
         moves = [Move(slot, int(table.owners[slot]), self.rng.choice(table.lanes)) for slot in slots]
-        self.engine.request([move for move in moves if move.source != move.target])
+        with contextlib.suppress(InputError):  # a lane that is being stopped takes no more
+            self.engine.request([move for move in moves if move.source != move.target])
 
     def rows(self, most: int = 20) -> pa.Table:
         """Return random rows; their values tell them apart."""
@@ -338,19 +366,25 @@ class World:
             ControllerState(initial_table(checkpoint, SLOTS, self.lanes), epoch=checkpoint.recover().last_accepted),
             policy_named(self.policy),
             strategy_named(self.rng.choice(["sudden", "fluid", "batched"])),
-            ControllerOptions(warm_up_windows=1),
+            ControllerOptions(warm_up_windows=1, copy_ahead_bytes=self.rng.choice([None, 0])),
         )
+        coordinator = cast("Coordinator", Lanes(config, chance, self.rng, self.mischief))
+        handover: Handover = self.rng.choice(["at once", "at the timestamp"])
+        conductor = Conductor(checkpoint, controller, coordinator, handover, most_losses=1 << 30, faults=chance)
         return Engine(
             spark=cast("Any", None),
             checkpoint=checkpoint,
             controller=controller,
-            coordinator=cast("Coordinator", Lanes(config, chance, self.rng, self.mischief)),
+            coordinator=coordinator,
+            conductor=conductor,
             router=cast("Router", Source(config.location, self.rng)),
             sink=self.shop,
             progress=Progress("id", None),
             config=config,
+            max_lag=self.max_lag,
+            spare_slots=lambda: 4,
             lane_start_s=math.inf,
-            most_losses=1 << 30,
+            threaded=False,
             faults=chance,
         )
 

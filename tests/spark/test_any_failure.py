@@ -25,11 +25,18 @@ def test_nothing_is_lost_or_repeated(tmp_path: Path, seed: int) -> None:
         elastic=rng.choice([0.0, 0.5]),
         lanes=rng.randint(1, 4),
         policy=rng.choice(["static", "even"]),
+        max_lag=rng.choice([0, 1, 3]),
     )
     for _ in range(rng.randint(5, 25)):
         if rng.random() < 0.5:
             world.ask_for_moves()
         if rng.random() < 0.1:
             world.restart()
+        if rng.random() < 0.2:
+            world.resize()
         world.run(world.rows())
-        world.check()
+        if rng.random() < 0.3:
+            world.finish()
+            world.check()
+    world.finish()
+    world.check()
