@@ -35,8 +35,9 @@ class DpaOptions:
     """The parameters of section 6 as DP-P1 to P13 give them; times are in microseconds.
 
     `rounds_per_lane` and `rounds_total` of the policy limit the rounds. `ties`: the order of reducers that are ready
-    at the same instant. `ring_delay`: until mappers know of a new ring. `joins`: (time, reducer) for those that come
-    later. `load`: what a reducer reports, its queue length unless told otherwise (DP-F6).
+    at the same instant. `data_delay`, `data_jitter`: of items on their way to a reducer, and how much it may be more.
+    `ring_delay`: until mappers know of a new ring. `forward_delay`: from reducer to reducer. `joins`: (time, reducer)
+    for those that come later. `load`: what a reducer reports, its queue length unless told otherwise (DP-F6).
     """
 
     policy: RingPolicy = field(default_factory=DpaHalving)
@@ -48,6 +49,7 @@ class DpaOptions:
     ring_delay: int = 0
     forward_delay: int = 0
     data_delay: int = 0
+    data_jitter: int = 0
     joins: tuple[tuple[int, LaneId], ...] = ()
     load: Callable[[Reducer], int] | None = None
     fold: Fold = SUM
@@ -226,7 +228,7 @@ def dpa_run(stream: RecordStream, names: Sequence[str], options: DpaOptions, var
     """Wire mappers, reducers and the balancer; key i of the stream is called `names[i]`."""
     balancer = Balancer(options, names, rests=variant.rests)
     table = RoutingTable(np.array(balancer.owners), tuple(range(options.lanes)))
-    timing = Timing(data=(options.data_delay,) * 2)
+    timing = Timing(data=(options.data_delay, options.data_delay + options.data_jitter))
     plant = Plant(table, options.service, timing=timing, fold=options.fold, seed=options.seed)
     world = World(stream, plant, ordered=variant.ordered)
     mappers = [variant.mapper(world, at, stream.sources) for at in range(stream.mappers)]
