@@ -54,6 +54,9 @@ def run(
     *,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller and with fewer seeds.")] = False,
     seed: Annotated[int, typer.Option(help="The first seed.", min=0)] = 1,
+    seeds: Annotated[
+        int | None, typer.Option(help="How many seeds, where an experiment takes several.", min=1, show_default=False)
+    ] = None,
     engine: Annotated[str, typer.Option(help="sim, or spark for those that have a run there.")] = "sim",
     out: Annotated[Path, typer.Option(help="Folder for pictures (PNG) and results (JSON).")] = Path("reproduction"),
     processes: Annotated[int, typer.Option(help="Experiments that run at the same time.", min=1)] = 2,
@@ -70,7 +73,7 @@ def run(
 
     if engine not in ("sim", "spark"):
         raise InputError(f"--engine is sim or spark, got {engine!r}")
-    settings = Settings(engine="spark" if engine == "spark" else "sim", quick=quick, seed=seed)
+    settings = Settings(engine="spark" if engine == "spark" else "sim", quick=quick, seed=seed, repeats=seeds)
     chosen = select(names, settings.engine)
     for reason in chosen.left_out:
         complain(f"left out: {reason}")

@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from PIL import Image  # what matplotlib itself writes PNG with
 
@@ -147,22 +148,17 @@ def _range(series: Series) -> list[list[float]] | None:
 
 def _draw_heat(heat: Heat, axis: Axes) -> None:
     values = np.array(heat.values, dtype=np.float64)
-    image = axis.imshow(values, aspect="auto", cmap="viridis_r")
+    shade = values if heat.log_from is None else np.maximum(values, heat.log_from)
+    scale = None if heat.log_from is None else LogNorm()
+    image = axis.imshow(shade, aspect="auto", cmap="viridis_r", norm=scale)
     axis.set_xticks(range(len(heat.columns)), heat.columns, rotation=45, ha="right")
     axis.set_yticks(range(len(heat.rows)), heat.rows)
     axis.grid(visible=False)
     axis.figure.colorbar(image, ax=axis, label=heat.label)
     if values.size > _CELLS or not np.isfinite(values).any():
         return
-    middle = (np.nanmin(values) + np.nanmax(values)) / 2
     for (row, column), value in np.ndenumerate(values):
         if np.isfinite(value):
-            axis.text(
-                column,
-                row,
-                f"{value:.3g}",
-                ha="center",
-                va="center",
-                fontsize=6,
-                color="white" if value > middle else "black",
-            )
+            dark = float(np.asarray(image.norm(shade[row, column]))) > 0.5  # noqa: PLR2004 - half way to the dark end
+            colour = "white" if dark else "black"
+            axis.text(column, row, f"{value:.2g}", ha="center", va="center", fontsize=6, color=colour)

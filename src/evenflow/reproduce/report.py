@@ -16,10 +16,11 @@ FIGURES = "figures"
 
 _HEAD = """# The papers, reproduced
 
-Written by `evenflow reproduce report` from the results of `evenflow reproduce all`; do not edit. The papers survive as
-text only, without plots: "published" is what their prose, tables and captions say. A verdict is computed from the run by
-the rule that stands above each table, written before the run: **match**, **shape holds** or **differs**. The worst
-statement of an experiment is its verdict. Some results of the papers are negative; they must come out negative here too.
+Written by `evenflow reproduce report` from the results of `evenflow reproduce all`; do not edit. The papers survive
+as text only, without plots: "published" is what their prose, tables and captions say. A verdict is computed from
+the run by the rule that stands above each table, written before the run: **match**, **shape holds** or **differs**.
+The worst statement of an experiment is its verdict. Some results of the papers are negative; they must come out
+negative here too.
 
 """
 _MECHANISMS = "## Mechanisms\n\nWhat the papers build, and the tests that prove it here; the suite runs them all.\n"

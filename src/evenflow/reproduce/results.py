@@ -70,6 +70,8 @@ def command_of(experiment: Experiment, settings: Settings) -> str:
     words = ["evenflow", "reproduce", experiment.id, "--seed", str(settings.seed)]
     if settings.engine != "sim":
         words += ["--engine", settings.engine]
+    if settings.repeats is not None:
+        words += ["--seeds", str(settings.repeats)]
     if settings.quick:
         words.append("--quick")
     return " ".join(words)

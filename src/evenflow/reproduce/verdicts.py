@@ -11,7 +11,7 @@ from evenflow.reproduce.experiment import Check, Verdict
 
 
 def within(ours: float, published: float, match: float, factor: float) -> Verdict:
-    """Return how close `ours` is to a positive number: off by at most the share `match`, or by at most `factor` times."""
+    """Return how close `ours` is to a positive number: off by the share `match` at most, or by `factor` times."""
     if abs(ours - published) <= match * published:
         return Verdict.MATCH
     near = published / factor <= ours <= published * factor
