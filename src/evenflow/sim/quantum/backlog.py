@@ -2,8 +2,7 @@
 
 Records are counted as real numbers: a cohort is served in proportion, so that a step costs a few array operations
 however many records there are. A cohort keeps only slots with something left. When very many cohorts wait,
-the older ones are joined in pairs: latencies of what waited long become coarser, never by more than a part of
-themselves.
+old ones are joined: latencies of what waited long become coarser, by at most a twentieth of themselves.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from evenflow.sim.quantum.counts import sum_by
 
 _ALL = 1.0 - 1e-12  # a share this close to 1 is 1: nothing is left but rounding
 _MOST_COHORTS = 256
+_COARSE = 0.1  # cohorts that are joined span at most this share of the time they have waited
 NOBODY = -1  # the lane of records that cannot be served now
 
 
@@ -105,12 +105,17 @@ class Backlog:
         return served, np.minimum(np.maximum(budget_s, 0.0), ends[-1])
 
     def join_old(self) -> None:
-        """Join pairs of the older half once there are very many; only while no cohort boundary matters."""
+        """Join neighbours that are old for their length, once there are very many; only while no boundary matters."""
         if len(self.cohorts) <= _MOST_COHORTS:
             return
-        half = len(self.cohorts) // 4 * 2
-        pairs = zip(self.cohorts[0:half:2], self.cohorts[1:half:2], strict=True)
-        self.cohorts = [*(_joined(*pair) for pair in pairs), *self.cohorts[half:]]
+        now_s = self.cohorts[-1].until_s
+        kept = [self.cohorts[0]]
+        for cohort in self.cohorts[1:]:
+            if cohort.until_s - kept[-1].since_s <= _COARSE * (now_s - cohort.until_s):
+                kept[-1] = _joined(kept[-1], cohort)
+            else:
+                kept.append(cohort)
+        self.cohorts = kept
 
     def _needs(self, lanes: int, servers: Servers) -> FloatArray:
         """Return the seconds that each cohort (row) needs of each lane (column), at ordinary speed."""

@@ -47,7 +47,8 @@ class Way(Enum):
 class Handover:
     """The way, and what it costs: seconds of the lane per byte to extract and to install, and per move.
 
-    `forward_s` is what the old owner pays per waiting record that it passes on (forward and merge only).
+    `forward_s` is what the old owner pays per waiting record that it passes on (forward and merge only). With `streams`
+    the new owner installs while the old one extracts: both are kept from serving at the same time (LR 3).
     """
 
     way: Way = Way.AT_TIMESTAMP
@@ -56,6 +57,7 @@ class Handover:
     extract_s: float = 0.0
     install_s: float = 0.0
     forward_s: float = 0.0
+    streams: bool = False
 
     def __post_init__(self) -> None:
         """Refuse negative costs."""
@@ -74,6 +76,7 @@ class _Job:
     mark: float = 0.0
     left: float = 0.0
     wait_s: float = 0.0
+    install_mark: float | None = None  # where the new owner installs while the old one extracts
 
 
 class Handovers:
@@ -144,8 +147,10 @@ class Handovers:
             self.bytes_moved += job.size
             self._travelling.append(job)
         for job in self._carry(span_s):
-            cost = self.handover.install_s + job.size * self.handover.install_s_per_byte
-            self._queue(self._installing, job.move.target, job, cost * slow[job.move.target])
+            if job.install_mark is None:
+                job.install_mark = self._install(job, slow)
+            job.mark = job.install_mark
+            self._installing.setdefault(job.move.target, deque()).append(job)
         for job in self._done(self._installing):
             self.placement.arrived(job.move.slot)
             acks.append(Ack(job.move.slot, job.epoch, Event.INSTALLED, now_s))
@@ -162,12 +167,16 @@ class Handovers:
         self._draining = waiting
 
     def _extract(self, job: _Job, slow: FloatArray) -> None:
-        cost = self.handover.extract_s + job.size * self.handover.extract_s_per_byte
-        self._queue(self._extracting, job.move.source, job, cost * slow[job.move.source])
+        source, cost = job.move.source, self.handover.extract_s + job.size * self.handover.extract_s_per_byte
+        job.mark = self.chores.give(source, cost * float(slow[source]))
+        self._extracting.setdefault(source, deque()).append(job)
+        if self.handover.streams:
+            job.install_mark = self._install(job, slow)
 
-    def _queue(self, queues: dict[LaneId, deque[_Job]], lane: LaneId, job: _Job, cost_s: float) -> None:
-        job.mark = self.chores.give(lane, cost_s)
-        queues.setdefault(lane, deque()).append(job)
+    def _install(self, job: _Job, slow: FloatArray) -> float:
+        """Give the new owner its part of the work; return the mark at which it is done."""
+        target, cost = job.move.target, self.handover.install_s + job.size * self.handover.install_s_per_byte
+        return self.chores.give(target, cost * float(slow[target]))
 
     def _done(self, queues: dict[LaneId, deque[_Job]]) -> Iterator[_Job]:
         """Take out the jobs whose chore is done."""
