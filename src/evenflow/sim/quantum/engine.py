@@ -103,7 +103,7 @@ class Cluster:
         if self._epoch_ended:
             self._begin_epoch(slow)
         if self.spiller:
-            self.spiller.step(self.now_s, self.service.spooled, self.lane_numbers)
+            self.spiller.step(self.now_s, scenario.step_s, self.service.spooled, self.lane_numbers)
         if self.placement.changed:
             self.service.reassign()
         self._take_in()

@@ -22,7 +22,8 @@ class Flow:
 
     `produce_s` is what a producer needs per record. `together` treats all producers as one with the space of all,
     which is much faster and differs only in the chance fluctuations between producers. Without `drawn`, records
-    come in the expected proportions instead of being drawn one by one.
+    come in the expected proportions instead of being drawn one by one. With `packet_records`, a producer sends
+    a lane only full packets: a lane with little to do then gets its input in few lumps.
     """
 
     producers: int = 1
@@ -32,6 +33,7 @@ class Flow:
     produce_s: float = 0.0
     together: bool = True
     drawn: bool = True
+    packet_records: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse space that holds nothing."""
@@ -52,10 +54,12 @@ class Producers:
         self.made = np.zeros(slots)
         self.blocked_s = 0.0
         self._carry = np.zeros(self.rows)
+        self._partial = np.zeros((flow.producers, lanes))
 
     def grow(self, lanes: int) -> None:
         """Make room for lanes up to number `lanes` - 1."""
-        self.sent = np.pad(self.sent, ((0, 0), (0, max(0, lanes - self.sent.shape[1]))))
+        more = ((0, 0), (0, max(0, lanes - self.sent.shape[1])))
+        self.sent, self._partial = np.pad(self.sent, more), np.pad(self._partial, more)
 
     def fill(self, shares: FloatArray, owner: IntArray, stalled: BoolArray, span_s: float) -> FloatArray:
         """Produce as much as there is room for, hand over what connections take; return that, by slot."""
@@ -70,7 +74,8 @@ class Producers:
         else:
             space = self.flow.buffer_records * self.each - aside
             count = _until_buffer_is_full(room - held, by_lane, float(shares[stalled].sum()), space)
-        self._make(self._in_time(count, span_s), shares)
+        made = self._make(self._in_time(count, span_s), shares)
+        self._pack(_by_lane(made, owner, lanes))
         return self._send(room, owner, stalled)
 
     def taken(self, waiting: FloatArray) -> None:
@@ -88,25 +93,38 @@ class Producers:
             return count
         return np.minimum(count, span_s / self.flow.produce_s * self.each)
 
-    def _make(self, count: FloatArray, shares: FloatArray) -> None:
-        """Make new records; those drawn are whole ones, parts are carried to the next step."""
-        if not self.flow.drawn:
-            self.buffer += count[:, None] * shares
-            self.made += count.sum() * shares
+    def _make(self, count: FloatArray, shares: FloatArray) -> FloatArray:
+        """Make new records, by producer and slot; those drawn are whole ones, parts are carried to the next step."""
+        if self.flow.drawn:
+            wanted = count + self._carry
+            whole = np.floor(wanted)
+            self._carry = np.minimum(wanted - whole, 1.0)
+            made = self.rng.multinomial(whole.astype(np.int64), shares).astype(np.float64)
+        else:
+            made = count[:, None] * shares
+        self.buffer += made
+        self.made += made.sum(axis=0)
+        return made
+
+    def _pack(self, made: FloatArray) -> None:
+        """Put new records into packets; what is in packets that are not full waits."""
+        if self.flow.packet_records is None:
             return
-        wanted = count + self._carry
-        whole = np.floor(wanted)
-        self._carry = np.minimum(wanted - whole, 1.0)
-        drawn = self.rng.multinomial(whole.astype(np.int64), shares)
-        self.buffer += drawn
-        self.made += drawn.sum(axis=0)
+        if self.rows < self.flow.producers:  # all producers together: who made what is drawn
+            counts = np.floor(made[0] + 0.5).astype(np.int64)
+            each = self.rng.multinomial(counts, np.full(self.flow.producers, 1 / self.flow.producers)).T
+        else:
+            each = made
+        self._partial = np.mod(self._partial + each, self.flow.packet_records)
 
     def _send(self, room: FloatArray, owner: IntArray, stalled: BoolArray) -> FloatArray:
         lanes = room.shape[1]
         ready = np.where(stalled, 0.0, self.buffer)
         held = _by_lane(ready, owner, lanes)
-        share = np.divide(room, held, out=np.ones_like(held), where=held > room)
-        going = ready * share[:, owner]
+        if self.flow.packet_records is not None:
+            partial = self._partial if self.rows == self.flow.producers else self._partial.sum(axis=0, keepdims=True)
+            room = np.minimum(room, np.maximum(0.0, held - partial))
+        going = _in_turn(ready, owner, room, held)
         self.buffer -= going
         self.sent += _by_lane(going, owner, lanes)
         total: FloatArray = going.sum(axis=0)
@@ -118,6 +136,30 @@ def _by_lane(values: FloatArray, owner: IntArray, lanes: int) -> FloatArray:
     rows = values.shape[0]
     index = (owner[None, :] + lanes * np.arange(rows)[:, None]).ravel()
     return np.bincount(index, weights=values.ravel(), minlength=rows * lanes).reshape(rows, lanes).astype(np.float64)
+
+
+def _in_turn(ready: FloatArray, owner: IntArray, room: FloatArray, held: FloatArray) -> FloatArray:
+    """Send what connections take; where that is not all, slot after slot in turn, a record each (FX 5.1).
+
+    So every slot gets through up to a level that is the same for all slots of a connection.
+    """
+    tight = held > room
+    if not tight.any():
+        return ready
+    group = owner[None, :] + room.shape[1] * np.arange(room.shape[0])[:, None]
+    at = np.flatnonzero(tight[:, owner].ravel() & (ready.ravel() > 0))
+    at = at[np.lexsort((ready.ravel()[at], group.ravel()[at]))]
+    amount, where = ready.ravel()[at], group.ravel()[at]
+    _, first, count = np.unique(where, return_index=True, return_counts=True)
+    begin = np.repeat(first, count)
+    before = np.cumsum(amount) - amount
+    before -= before[begin]
+    others = np.repeat(first + count, count) - np.arange(at.size)  # itself and those with more
+    level = (room.ravel()[where] - before) / others
+    # It rises as long as slots have less than it, and falls from then on: the highest one is where it meets them.
+    going = ready.copy().ravel()
+    going[at] = np.minimum(amount, np.repeat(np.maximum.reduceat(level, first), count))
+    return np.maximum(0.0, going.reshape(ready.shape))
 
 
 def _until_one_is_full(free: FloatArray, shares: FloatArray) -> FloatArray:
@@ -152,4 +194,4 @@ def _until_buffer_is_full(
     have = np.where(piece > 0, grown[rows, last], 0.0)
     steep = np.where(piece > 0, slope[rows, last], aside)
     more = np.divide(left - have, steep, out=np.zeros_like(left), where=steep > 0)
-    return np.where(left > 0, start + np.maximum(0.0, more), 0.0)
+    return np.where(left >= 0, start + np.maximum(0.0, more), 0.0)

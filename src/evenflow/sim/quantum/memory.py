@@ -132,8 +132,11 @@ class Spiller:
         """A slot has been installed at its owner."""
         self._join(slot, int(self.placement.owner[slot]))
 
-    def step(self, now_s: float, pending: FloatArray, lanes: int) -> None:
-        """Start and end disk work; `pending` is the spooled input of each slot that is still to be served."""
+    def step(self, now_s: float, span_s: float, pending: FloatArray, lanes: int) -> None:
+        """Start and end disk work; `pending` is the spooled input of each slot that is still to be served.
+
+        A lane that holds too much goes on to the next slot without a pause, so it is told a step ahead.
+        """
         for slot, (number, mark) in list(self._fetching.items()):
             if self.chores.is_done(number, mark):
                 self.placement.spill(slot, out=False)
@@ -142,7 +145,8 @@ class Spiller:
         budgets = self.budgets(now_s, lanes)
         for number, lane in self._lanes.items():
             if lane.mark is not None:
-                if not self.chores.is_done(number, lane.mark):
+                ahead_s = span_s if lane.coming is None and held[number] > budgets[number] else 0.0
+                if not self.chores.is_done(number, lane.mark - ahead_s):
                     continue
                 self._end_io(lane, now_s)
             elif not lane.on_disk and held[number] <= budgets[number]:
