@@ -27,7 +27,7 @@ class Paper:
         """Import the module and return its experiments."""
         if find_spec(self.module) is None:
             return ()
-        found: tuple[Experiment, ...] = import_module(self.module).EXPERIMENTS
+        found: tuple[Experiment, ...] = getattr(import_module(self.module), "EXPERIMENTS", ())
         return found
 
 

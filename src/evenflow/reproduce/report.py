@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from evenflow.errors import InputError
-from evenflow.reproduce.catalogue import PAPERS, Paper
+from evenflow.reproduce.catalogue import CROSS, PAPERS, Paper
 from evenflow.reproduce.experiment import Verdict
 from evenflow.reproduce.mechanisms import Mechanisms, Row, read_mechanisms
 from evenflow.reproduce.results import Result, read_results
@@ -36,9 +36,20 @@ def write_report(source: Path, page: Path) -> int:
             if result.picture is not None:
                 shutil.copyfile(source / Path(result.picture).name, figures / f"{result.stem}.png")
         page.write_text(render(results))
+        _update_choosing(page.parent, results)
     except OSError as error:
         raise InputError(f"cannot write {page}: {error}") from error
     return len(results)
+
+
+def _update_choosing(folder: Path, results: Sequence[Result]) -> None:
+    """Renew the tables of the page on choosing a policy, if it is there and the whole cross table was run."""
+    from evenflow.reproduce.cross.reading import PAGE, with_tables  # brings the simulator along
+
+    whole = [result for result in results if result.id == CROSS and not result.quick]
+    page = folder / PAGE
+    if whole and page.exists():
+        page.write_text(with_tables(page.read_text(), whole[0]))
 
 
 def render(results: Sequence[Result]) -> str:

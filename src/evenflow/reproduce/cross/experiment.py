@@ -26,9 +26,9 @@ from evenflow.reproduce.verdicts import holds
 from evenflow.sim.quantum import Way
 
 DEFAULT_WAY = Way.AT_ONCE.value
-_CLOSE = 1.1  # as good as the best, but for noise
+CLOSE = 1.1  # as good as the best, but for noise
 _NEAR = 2.0
-_LEAST_S = 0.05  # latencies below a quarter of the simulator's step are all alike
+LEAST_S = 0.05  # latencies below a quarter of the simulator's step are all alike
 
 
 def run_cross(settings: Settings) -> Outcome:
@@ -62,9 +62,9 @@ def _even_check(table: Table, load: str) -> Check:
     """Compare the 99th percentile of `even` with the best of all policies, handed over at once and paced."""
     p99 = {policy: _middle(table[policy, DEFAULT_WAY, DEFAULT_STRATEGY, load], "p99_s") for policy in POLICIES}
     moved = {policy: _middle(table[policy, DEFAULT_WAY, DEFAULT_STRATEGY, load], "moved_mb") for policy in POLICIES}
-    best = min(POLICIES, key=lambda policy: (max(p99[policy], _LEAST_S), moved[policy]))
-    ratio = max(p99[DEFAULT_POLICY], _LEAST_S) / max(p99[best], _LEAST_S)
-    verdict = Verdict.MATCH if ratio <= _CLOSE else Verdict.SHAPE if ratio <= _NEAR else Verdict.DIFFERS
+    best = min(POLICIES, key=lambda policy: (max(p99[policy], LEAST_S), moved[policy]))
+    ratio = max(p99[DEFAULT_POLICY], LEAST_S) / max(p99[best], LEAST_S)
+    verdict = Verdict.MATCH if ratio <= CLOSE else Verdict.SHAPE if ratio <= _NEAR else Verdict.DIFFERS
     ours = f"even {p99[DEFAULT_POLICY]:.3g} s, {moved[DEFAULT_POLICY]:.0f} MB; "
     ours += f"best {best} {p99[best]:.3g} s, {moved[best]:.0f} MB; static {p99['static']:.3g} s"
     why = "" if verdict is Verdict.MATCH else f"{best} is {ratio:.1f} times better; see choosing-a-policy.md for why"
@@ -111,12 +111,12 @@ def _picture(table: Table) -> Picture:
     ]
     policies = list(POLICIES)
     heats = {
-        "p99 latency (s), at once, paced": Heat(policies, loads, by_policy("p99_s"), "seconds", _LEAST_S),
+        "p99 latency (s), at once, paced": Heat(policies, loads, by_policy("p99_s"), "seconds", LEAST_S),
         "State moved (MB), at once, paced": Heat(policies, loads, by_policy("moved_mb"), "megabytes", 1.0),
         f"Time with a lane more than {BEHIND_S:g} s behind (s of 40)": Heat(
             policies, loads, by_policy("unbalanced_s"), "seconds"
         ),
-        "p99 latency (s) of `even`, all ways and strategies": Heat(ways, loads, by_way, "seconds", _LEAST_S),
+        "p99 latency (s) of `even`, all ways and strategies": Heat(ways, loads, by_way, "seconds", LEAST_S),
     }
     return Picture([Panel(title, "load", "", heat=heat) for title, heat in heats.items()])
 

@@ -92,7 +92,7 @@ def _served_per_s(results: list[StageResult]) -> FloatArray:
 def _ramps(settings: Settings) -> dict[str, list[Ramp]]:
     """Run all algorithms with all seeds."""
     window_s = 0.5 if settings.quick else _WINDOW_S
-    seeds = settings.seeds(full=5, quick=1)
+    seeds = settings.seeds(full=3, quick=1)
     found: dict[str, list[Ramp]] = {}
     for at, name in enumerate(COMPARED):
         found[name] = [ramp(name, seed, window_s) for seed in seeds]
