@@ -38,8 +38,8 @@ _BAR_WIDTH = 0.3  # inches per named group of bars
 _DPI = 120
 _PALETTE = 64  # colours of a picture
 _LETTERS = 11  # of a heading per inch
-_MARKERS = "osD^vP*X<>"
-_MANY = 10  # series from which on the legend stands beside the axes
+_MARKERS = "osD^vP*X<>h"  # eleven, and ten colours: pairs repeat late
+_MANY = 7  # series from which on the legend stands beside the axes
 _WORDS = 6  # bars with names longer than that are labelled aslant
 _CELLS = 250  # tables up to this size show their numbers
 
