@@ -17,7 +17,7 @@ What lanes have done counts when it is committed; `settle` commits what has come
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
@@ -59,6 +59,7 @@ _SNAPSHOTS_PER_WORK = 8  # slots whose state is written out along the way, so th
 _CATCH_UP = 2  # epochs that a slot that is behind takes per work, so that the others need not wait for it
 _TOGETHER_S = 0.05  # epochs that take a lane less than this together are folded in one go
 _MOST_LOSSES = 5  # of one lane without progress
+_ABSENCES = 10_000
 
 
 class Sender(Protocol):
@@ -80,6 +81,16 @@ class _Lane:
     rows_per_s: float = 0.0
     last: Done | None = None
     held_over: tuple[EpochLoad, ...] = ()  # the cost of catching up, to be reported with the next epoch
+
+
+@dataclass(frozen=True)
+class Absence:
+    """A slot that moved was served by nobody for a while: from when its old lane let go until the new one had it."""
+
+    move: Move
+    epoch: Epoch
+    since_s: float
+    until_s: float
 
 
 @dataclass
@@ -117,6 +128,8 @@ class Conductor:
     _done: list[tuple[Done, Work]] = field(default_factory=list)
     _released: list[Released] = field(default_factory=list)
     _wishes: list[LaneWish] = field(default_factory=list)
+    _left_s: dict[SlotId, float] = field(default_factory=dict)
+    _absences: deque[Absence] = field(default_factory=lambda: deque(maxlen=_ABSENCES))
 
     def __post_init__(self) -> None:
         """Start with all slots absent, to be held by the lanes of the controller's table."""
@@ -141,6 +154,11 @@ class Conductor:
         """Return the lanes that are not there, or have not loaded all that waits for them."""
         waiting = set(self._slots.lane[~self._slots.resident].tolist())
         return [lane for lane, status in self._lanes.items() if status.token is None or lane in waiting]
+
+    @property
+    def absences(self) -> list[Absence]:
+        """How long each slot that moved was served by nobody; the newest, oldest first."""
+        return list(self._absences)
 
     def wishes(self) -> list[LaneWish]:
         """Return what the controller wants of lanes since the last time."""
@@ -206,6 +224,8 @@ class Conductor:
         for slot in message.slots:
             if self._slots.lane[slot] == lane and self._slots.loading[slot]:
                 self._slots.loading[slot], self._slots.resident[slot] = False, True
+                if slot in self._moves and slot in self._left_s:
+                    self._absences.append(Absence(*self._moves[slot], self._left_s.pop(slot), self.clock()))
                 self._acknowledge(slot, Event.INSTALLED)
 
     def _lost(self, lane: LaneId) -> None:
@@ -269,6 +289,7 @@ class Conductor:
             move, epoch = self._moves[slot]
             self._forget_place(slot)
             self._slots.lane[slot] = move.target
+            self._left_s[slot] = self.clock() - message.seconds
             if slot in handoffs:
                 self._handoffs[slot] = handoffs[slot]
                 share = message.state_bytes * handoffs[slot].rows // rows

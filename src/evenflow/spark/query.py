@@ -15,7 +15,9 @@ from evenflow.errors import EvenflowError, StoppedError
 from evenflow.migration import Phase
 from evenflow.model import Move
 from evenflow.policies import Policy, policy_named
+from evenflow.spark.conductor import Absence
 from evenflow.spark.engine import Engine
+from evenflow.spark.progress import Step
 
 _LOOK_S = 1  # how often to look whether lanes have ended the query
 
@@ -127,6 +129,14 @@ class Query:
             for entry in self.journal().of(PhaseChanged)
             if entry.after is Phase.ANNOUNCED and entry.before is Phase.PLANNED
         ]
+
+    def steps(self) -> list[Step]:
+        """Every commit of a lane: when it was and which slots came how far; of long runs the newest."""
+        return self._engine.progress.steps
+
+    def absences(self) -> list[Absence]:
+        """How long each slot that moved was served by nobody; of long runs the newest."""
+        return self._engine.conductor.absences
 
     def journal(self) -> Journal:
         """Every decision, refusal and move, with its reason."""
