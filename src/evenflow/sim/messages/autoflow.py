@@ -108,7 +108,8 @@ class AutoFlowLane(Lane):
         if epoch > self._newest:
             self._newest = epoch
             self.begin(message)
-        return self.complete(message) if min(self.port_epoch) >= epoch else 0
+        cost = self.world.timing.marker
+        return cost + self.complete(message) if min(self.port_epoch) >= epoch else cost
 
     def begin(self, message: ControlMessage) -> None:
         """At the first marker, let records of slots that will come wait (lines 4 to 10)."""

@@ -16,7 +16,7 @@ class Timing:
     `data`: between two operators, from and to. `control`: from the scheduler to a source, and of every message that
     is not data. `metric`: of a load report on its way back. `transfer`, `transfer_per_key`: to bring the state of a
     slot to another lane, in the background. `hand_over_per_key`: what taking out and putting in a key costs the
-    lane itself, which does nothing else meanwhile.
+    lane itself, which does nothing else meanwhile. `marker`: what a control message costs a lane.
     """
 
     data: tuple[int, int] = (1_000, 1_000)
@@ -25,6 +25,7 @@ class Timing:
     transfer: int = 20_000
     transfer_per_key: int = 10
     hand_over_per_key: int = 0
+    marker: int = 0
     reorder: bool = False
 
     def with_delay(self, control: int) -> Timing:
