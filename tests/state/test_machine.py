@@ -58,12 +58,12 @@ from tests.state.places import Fuse, Killed, MortalStorage, identity
 
 SLOTS = 4
 LANES = 3
-FOLD_EVERY = 3
+FOLD_EVERY = 2
 
 some_slots = st.sets(st.integers(0, SLOTS - 1))
 some_owners = st.lists(st.integers(0, LANES - 1), min_size=SLOTS, max_size=SLOTS)
 some_rows = st.lists(st.tuples(st.integers(0, SLOTS - 1), st.integers(0, 2)), max_size=6)
-some_fuse = st.none() | st.integers(1, 9)
+some_fuse = st.integers(0, 3).flatmap(lambda dice: st.none() if dice else st.integers(1, 9))
 a_lane = st.integers(0, LANES - 1)
 a_slot = st.integers(0, SLOTS - 1)
 
@@ -89,7 +89,7 @@ class Task:
         return replace(self, steps=(*self.steps[:slot], max(1, self.steps[slot]), *self.steps[slot + 1 :]))
 
 
-some_steps = st.tuples(*[st.integers(0, 3)] * SLOTS)
+some_steps = st.tuples(*[st.integers(0, 3)] * SLOTS) | st.integers(1, 3).map(lambda steps: (steps,) * SLOTS)
 few_slots = st.just(frozenset[int]()) | st.frozensets(a_slot)
 some_task = st.builds(Task, a_lane, some_steps, few_slots, st.integers(0, 2), st.booleans(), st.booleans())
 
@@ -168,14 +168,16 @@ class CheckpointMachine(RuleBasedStateMachine):
     def open(self) -> Checkpoint:
         return Checkpoint.open(str(self.place), identity(SLOTS), durable=False, fold_every=FOLD_EVERY)
 
-    @initialize(fuse=some_fuse)
-    def start(self, fuse: int | None) -> None:
+    @initialize(fuse=some_fuse, epochs=st.lists(st.tuples(some_rows, some_owners), max_size=4))
+    def start(self, fuse: int | None, epochs: list[tuple[list[tuple[int, int]], list[int]]]) -> None:
         self.fuse.steps = fuse
         try:
             self.checkpoint = self.open()
         except Killed:
             self.checkpoint = self.open()
         self.fuse.steps = None
+        for rows, owners in epochs:
+            self.take_in(rows, owners, range(LANES), 1, None)
 
     def start_again(self) -> None:
         """Open the checkpoint as a new driver does; what was not written down nobody knows any more."""
@@ -202,8 +204,12 @@ class CheckpointMachine(RuleBasedStateMachine):
     @rule(rows=some_rows, owners=some_owners, idle=st.booleans(), gap=st.sampled_from([1, 1, 1, 2]), fuse=some_fuse)
     @precondition(lambda self: len(self.checkpoint.recover().pending) < 4)
     def accept(self, rows: list[tuple[int, int]], owners: list[int], idle: bool, gap: int, fuse: int | None) -> None:
+        self.take_in(rows, owners, range(LANES) if idle else sorted(set(owners)), gap, fuse)
+
+    def take_in(
+        self, rows: list[tuple[int, int]], owners: list[int], lanes: Iterable[int], gap: int, fuse: int | None
+    ) -> None:
         epoch, attempt = self.model.accepted + gap, self.attempt()
-        lanes = range(LANES) if idle else sorted(set(owners))
         after = deepcopy(self.model)
 
         def step() -> None:
@@ -218,8 +224,9 @@ class CheckpointMachine(RuleBasedStateMachine):
 
         self.mortal(fuse, step, after)
 
-    @rule(tasks=st.lists(some_task, min_size=1, max_size=3), written=st.booleans(), fuse=some_fuse)
-    def commit(self, tasks: list[Task], written: bool, fuse: int | None) -> None:
+    @rule(tasks=st.lists(some_task, min_size=1, max_size=3), written=st.booleans(), sweep=st.booleans(), fuse=some_fuse)
+    @precondition(lambda self: bool(self.model.pending))
+    def commit(self, tasks: list[Task], written: bool, sweep: bool, fuse: int | None) -> None:
         """Several lanes at once, or one more than once: each begins where the one before has left the slots."""
         after, done = deepcopy(self.model), list[LaneCommit]()
 
@@ -236,9 +243,11 @@ class CheckpointMachine(RuleBasedStateMachine):
         if written:  # so that the fuse blows at the record, not at the many files before it
             write()
         self.mortal(fuse, step, after)
+        if sweep:
+            self.checkpoint.sweep()
 
     @rule(task=some_task)
-    @precondition(lambda self: len(self.under_way) < 3)
+    @precondition(lambda self: bool(self.model.pending) and len(self.under_way) < 3)
     def work(self, task: Task) -> None:
         """Let a lane write what it will commit later, if nobody is faster; sweeps in between must spare it."""
         self.under_way.append(self.done(self.model, task))
@@ -306,6 +315,7 @@ class CheckpointMachine(RuleBasedStateMachine):
             self.model.handoffs[slot] = msgspec.structs.replace(ref, version=versions[slot])
 
     @rule(first=some_task, second=some_task, shared=a_slot, together=st.booleans())
+    @precondition(lambda self: bool(self.model.pending))
     def two_lanes_take_the_same_slot(self, first: Task, second: Task, shared: int, together: bool) -> None:
         """Two attempts, of any lanes, have folded a slot from the same version: one of them counts, once."""
         if not self.model.ahead_of(shared):
@@ -320,6 +330,7 @@ class CheckpointMachine(RuleBasedStateMachine):
             self.refused([other], "it took slot . up at version|which is finished")
 
     @rule(good=some_task, bad=some_task, slot=a_slot, off=st.integers(-2, 3).filter(bool), good_first=st.booleans())
+    @precondition(lambda self: bool(self.model.pending))
     def begin_elsewhere(self, good: Task, bad: Task, slot: int, off: int, good_first: bool) -> None:
         """A lane that took a slot up at another version than the committed one is refused, with all beside it."""
         since = self.model.versions[slot] + off
@@ -347,12 +358,12 @@ class CheckpointMachine(RuleBasedStateMachine):
         return {str(path.relative_to(self.place / "evenflow")) for path in self.place.rglob(pattern)}
 
     @rule(step=st.integers(1, 3), fuse=some_fuse)
+    @precondition(lambda self: self.model.published < self.model.frontier)
     def publish(self, step: int, fuse: int | None) -> None:
         waiting = [epoch for epoch in self.model.records if self.model.published < epoch <= self.model.frontier]
-        if waiting:
-            epoch, after = waiting[min(step, len(waiting)) - 1], deepcopy(self.model)
-            after.published = epoch
-            self.mortal(fuse, lambda: self.checkpoint.publish(epoch), after)
+        epoch, after = waiting[min(step, len(waiting)) - 1], deepcopy(self.model)
+        after.published = epoch
+        self.mortal(fuse, lambda: self.checkpoint.publish(epoch), after)
 
     @rule(fuse=some_fuse)
     def sweep(self, fuse: int | None) -> None:
@@ -368,10 +379,6 @@ class CheckpointMachine(RuleBasedStateMachine):
     def restart(self, fuse: int | None) -> None:
         self.start_again()
         self.mortal(fuse, lambda: drop(self.checkpoint.sweep_orphans()), self.model)
-
-    @rule()
-    def restart_and_sweep_leaves_what_is_needed_only(self) -> None:
-        self.start_again()
         self.checkpoint.sweep_orphans()
         assert self.names("*.arrow") == {ref.name for ref in needed(self.checkpoint.recover())}
         assert not self.names("*.tmp")
@@ -493,7 +500,7 @@ def test_random_lives() -> None:
     run_state_machine_as_test(
         CheckpointMachine,
         settings=settings(
-            max_examples=60,
+            max_examples=40,
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -133,7 +133,7 @@ class Ledger:
         """Take in that the sink has everything up to an epoch."""
         if epoch > self.frontier:
             raise ProtocolError(
-                f"epoch {epoch} cannot be published: all lanes have committed up to {self.frontier} only"
+                f"epoch {epoch} cannot be published: all slots have reached {self.frontier} only"
             )
         if epoch < self.published:
             raise ProtocolError(f"epoch {epoch} cannot be published: epoch {self.published} already is")
