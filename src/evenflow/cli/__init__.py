@@ -10,6 +10,7 @@ import typer
 from evenflow.cli.demo import demo
 from evenflow.cli.plan import plan, policies, strategies
 from evenflow.cli.reproduce import reproduce
+from evenflow.cli.simulate import simulate
 from evenflow.cli.speech import fail
 from evenflow.errors import EvenflowError
 
@@ -19,7 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Keep keyed, stateful streams on Spark evenly loaded.",
 )
-for _command in (plan, policies, strategies, demo):
+for _command in (plan, policies, strategies, demo, simulate):
     app.command()(_command)
 app.add_typer(reproduce, name="reproduce")
 

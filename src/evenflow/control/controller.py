@@ -335,6 +335,7 @@ class Controller:
     def _decide_on(self, window: LoadWindow) -> LaneWish | None:
         """Use a complete window: ask the policy unless something speaks against it."""
         self._record(WindowClosed(self._epoch, window.epochs, balance_of(window, self._table)))
+        self.journal.keep_window(window, self._table)
         self._sizes = dict(enumerate(window.slots.state_bytes.tolist()))
         if self._settling > 0:
             self._settling -= 1

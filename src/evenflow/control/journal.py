@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from evenflow.migration import Event, Phase
-from evenflow.model import Balance, Epoch, LaneId, Move, SlotId
+from evenflow.model import Balance, Epoch, LaneId, LoadWindow, Move, RoutingTable, SlotId
 
 
 class Refusal(Enum):
@@ -141,10 +141,15 @@ AnyEntry = TypeVar("AnyEntry", bound=Entry)
 
 @dataclass
 class Journal:
-    """Keeps the newest `keep` entries in order."""
+    """Keeps the newest `keep` entries in order, and the newest load windows, of `keep_slots` slots in all.
+
+    Windows are for replaying (`evenflow simulate --replay`) and planning again; entries tell what was made of them.
+    """
 
     keep: int = 100_000
+    keep_slots: int = 1 << 19
     _entries: deque[Entry] = field(init=False)
+    _windows: deque[tuple[LoadWindow, RoutingTable]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         """Start empty."""
@@ -153,6 +158,17 @@ class Journal:
     def record(self, entry: Entry) -> None:
         """Add one entry."""
         self._entries.append(entry)
+
+    def keep_window(self, window: LoadWindow, table: RoutingTable) -> None:
+        """Add a window and the table in force."""
+        self._windows.append((window, table))
+        while len(self._windows) > max(1, self.keep_slots // table.slots):
+            self._windows.popleft()
+
+    @property
+    def windows(self) -> tuple[tuple[LoadWindow, RoutingTable], ...]:
+        """The newest windows with the table in force, oldest first."""
+        return tuple(self._windows)
 
     def of(self, kind: type[AnyEntry]) -> list[AnyEntry]:
         """Return all entries of one kind, oldest first."""

@@ -8,6 +8,9 @@ there. What is left out:
 * `idle_s`: what the lane's slots leave of `window_s`; `queue`: what pends on the lane's slots;
 * `busy_s`: where other slots have it, records at their mean cost; else the lane's busy span shared out by
   records; else records alone count, the busiest lane being taken as fully busy.
+
+A journal that a query has saved (`Query.save_journal`) is an object ``{"windows": [...], "journal": [...]}``: the same
+windows, and what was decided on them.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 import numpy as np
 
+from evenflow.control.journal import Journal
 from evenflow.errors import InputError
 from evenflow.model import LaneLoad, LoadWindow, RoutingTable, SlotId, SlotLoads
 from evenflow.model.slots import FloatArray
@@ -64,15 +68,23 @@ class WindowFile:
     windows: tuple[LoadWindow, ...]
     table: RoutingTable
     labels: tuple[SlotId, ...]
+    first_table: RoutingTable | None = None
+
+
+class _JournalJson(msgspec.Struct):
+    """A saved journal; what was decided is for people."""
+
+    windows: list[WindowJson]
 
 
 _DECODER = msgspec.json.Decoder(WindowJson | list[WindowJson])
+_JOURNAL_DECODER = msgspec.json.Decoder(_JournalJson)
 
 
 def read_window_json(text: bytes, name: str = "window") -> WindowFile:
     """Parse one window or several; every error names `name` and the field, and says what was expected."""
     try:
-        decoded = _DECODER.decode(text)
+        decoded = _JOURNAL_DECODER.decode(text).windows if _is_journal(text) else _DECODER.decode(text)
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at ")
         field = where.strip("`").removeprefix("$").lstrip(".") or "top level"
@@ -86,7 +98,29 @@ def read_window_json(text: bytes, name: str = "window") -> WindowFile:
     labels = _slot_numbers(newest, name)
     table = _table(newest, name)
     windows = tuple(_window(window, labels, f"{name}: window {at}") for at, window in enumerate(parsed))
-    return WindowFile(windows, table, tuple(labels.tolist()))
+    return WindowFile(windows, table, tuple(labels.tolist()), _table(parsed[0], f"{name}: window 0"))
+
+
+def write_journal_json(journal: Journal) -> bytes:
+    """Return a journal as JSON that `read_window_json` reads: its windows, and all entries for people."""
+    windows = [_as_json(window, table) for window, table in journal.windows]
+    return msgspec.json.encode({"windows": windows, "journal": journal.as_dicts()})
+
+
+def _as_json(window: LoadWindow, table: RoutingTable) -> WindowJson:
+    loads = window.slots
+    lanes = [LaneJson(one.lane, one.idle_s, one.window_s, one.memory_budget, one.queue) for one in window.lanes]
+    columns = (table.owners, loads.records, loads.busy_s, loads.state_bytes, loads.pending, loads.spilled)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return WindowJson(lanes, [SlotJson(slot, *row) for slot, row in enumerate(rows)])
+
+
+def _is_journal(text: bytes) -> bool:
+    """Tell a saved journal from a window by its keys; what is neither is left to the decoder to refuse."""
+    try:
+        return "windows" in msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except msgspec.DecodeError:
+        return False
 
 
 def _slot_numbers(window: WindowJson, name: str) -> np.typing.NDArray[np.int64]:

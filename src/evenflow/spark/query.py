@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -11,7 +12,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from evenflow.control.journal import Journal, PhaseChanged
-from evenflow.errors import EvenflowError, StoppedError
+from evenflow.control.window_json import write_journal_json
+from evenflow.errors import EvenflowError, InputError, StoppedError
 from evenflow.migration import Phase
 from evenflow.model import Move
 from evenflow.policies import Policy, policy_named
@@ -141,6 +143,16 @@ class Query:
     def journal(self) -> Journal:
         """Every decision, refusal and move, with its reason."""
         return self._engine.journal
+
+    def save_journal(self, path: str | Path) -> None:
+        """Write the journal and the load windows it was made from to a JSON file, for `evenflow simulate --replay`.
+
+        Of long runs the newest windows. `evenflow plan` reads the same file.
+        """
+        try:
+            Path(path).write_bytes(write_journal_json(self.journal()))
+        except OSError as error:
+            raise InputError(f"save_journal: cannot write {path}: {error.strerror}") from error
 
     def rebalance(self, moves: Iterable[Move | tuple[int, int]], not_before: int = 0) -> None:
         """Ask for moves by hand: Moves, or pairs (slot, lane to go to). A bad one refuses them all.

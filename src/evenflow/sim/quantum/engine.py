@@ -99,6 +99,8 @@ class Cluster:
     def step(self) -> None:
         """Go one step."""
         scenario = self.scenario
+        if self._epoch_ended:
+            self._start_lanes()
         slow = 1.0 / scenario.speeds.at(self.now_s, self.lane_numbers)
         if self._epoch_ended:
             self._begin_epoch(slow)
@@ -115,6 +117,10 @@ class Cluster:
             self._end_epoch()
         if self.at % (scenario.epoch_steps * scenario.row_epochs) == 0:
             self._end_row()
+
+    def add_lanes(self, count: int) -> None:
+        """Start more lanes by hand; they are there once they have started, and empty until a policy moves slots."""
+        self._grant(LaneWish(add=count))
 
     def timeline(self) -> Timeline:
         """Return what has happened so far, in whole rows."""
@@ -137,7 +143,6 @@ class Cluster:
     # --- one step ------------------------------------------------------------------------------------------------
 
     def _begin_epoch(self, slow: FloatArray) -> None:
-        self._start_lanes()
         self._epoch += 1
         self._epoch_began, self._epoch_ended = self.at, False
         message = self.controller.next_epoch(self._epoch, self.now_s)
