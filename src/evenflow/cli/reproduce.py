@@ -49,7 +49,7 @@ reproduce = typer.Typer(
 @reproduce.command("run")
 def run(
     names: Annotated[
-        list[str], typer.Argument(help="Experiments (GZ-E1), papers (AF, LR, GZ, FX, DP), cross, or all.")
+        list[str], typer.Argument(help="Experiments (GZ-E1), papers (AF, LR, GZ, FX, DP), all of these, or cross.")
     ],
     *,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller and with fewer seeds.")] = False,

@@ -67,7 +67,8 @@ def experiment_with(id_: str) -> Experiment:
 def select(names: Sequence[str], engine: Engine) -> Selection:
     """Return what `names` mean: ids, codes of papers, or `all`; each experiment once, in the order asked for.
 
-    An experiment that cannot run on `engine` is left out of a group with a reason; named alone it is an error.
+    `all` are the experiments of the papers; the cross table, which takes hours, is asked for by its own name. An
+    experiment that cannot run on `engine` is left out of a group with a reason; named alone it is an error.
     """
     if not names:
         raise InputError("name an experiment (GZ-E1), a paper (GZ) or all; `evenflow reproduce list` shows them")
@@ -89,7 +90,7 @@ def select(names: Sequence[str], engine: Engine) -> Selection:
 def _group(name: str) -> tuple[Experiment, ...] | None:
     """Return the experiments that `name` stands for if it is `all` or a paper's code, else None."""
     if name.casefold() == ALL:
-        return every_experiment()
+        return tuple(experiment for experiment in every_experiment() if experiment.id != CROSS)
     paper = _paper_of(name)
     if paper is None or paper.code == CROSS:
         return None
