@@ -66,7 +66,7 @@ class LaneConfig:
 
 @dataclass
 class _Coming:
-    """State on its way into this lane; no tables: what was prepared of the slots is to be forgotten."""
+    """State on its way into this lane; no tables: what is here of the slots is to be forgotten."""
 
     message: Adopt | Prepare | Forget
     tables: Future[list[pa.Table]] | None
@@ -133,7 +133,7 @@ class LaneWorker:
 
     def step(self) -> list[FromLane]:
         """Bring what is in the background a piece further; return what has become ready."""
-        return [*self._step_out(), *self._step_in()]
+        return self._step_out() or self._step_in()  # who waits for what has left need not wait for the rest
 
     # --- slots come and go ---------------------------------------------------------------------------------------
 
@@ -182,14 +182,13 @@ class LaneWorker:
         return [Adopted(slots, size, seconds)]
 
     def _release(self, message: Release) -> None:
-        """Stop serving slots. What is written is as they stand now; they are gone from memory before it is."""
+        """Stop serving slots. What is written is as they stand now; their memory is freed after they have left."""
         began = self.clock()
         self._must_hold(message.slots, "hand off")
         version = max(self._versions[slot] for slot in message.slots)
         self.faults.reach("lane.releasing", self.config.lane, version)
         versions = tuple((slot, self._versions.pop(slot)) for slot in message.slots)
         state = self._resident.snapshot(message.slots) if message.handoff else None
-        self._resident.drop(message.slots)
         places = places_of(state, message.slots) if state is not None else ()
         name = handoff_name(version, self.config.lane, self._file())
 
@@ -198,6 +197,7 @@ class LaneWorker:
 
         file = self.background.submit(written)
         self._going.append(_Going(versions, places, file, began))
+        self._coming.append(_Coming(Forget(message.slots), None, began))
 
     def _step_out(self) -> list[FromLane]:
         if not self._going or not self._going[0].file.done():
