@@ -28,7 +28,7 @@ from evenflow.control.journal import (
 )
 from evenflow.errors import InputError, ProtocolError
 from evenflow.migration import Event, MoveLife, Phase, QueuedStep, scheduled, steps_between, strategy_named
-from evenflow.model import LaneLoad, LoadReport, LoadView, Move, RoutingTable, SlotLoads
+from evenflow.model import LaneLoad, LoadReport, LoadView, Move, MoveCost, RoutingTable, SlotLoads
 from evenflow.policies import Proposal
 from tests.strategies import runs
 
@@ -674,6 +674,159 @@ class TestElastic:
         story.run(2)
         story.controller.lanes_changed([0, 1, 2])
         assert story.settle() is None
+
+
+class TestResize:
+    """8 slots on 4 lanes; lane 3 has 6 and 7."""
+
+    @staticmethod
+    def without_lane_3(strategy: str = "fluid", **options: Any) -> Story:
+        story = Story(strategy=strategy, **options)
+        story.run()
+        assert story.controller.resize(runs_without(story, 3)) is None
+        return story
+
+    def test_a_lane_is_drained_and_then_let_go(self) -> None:
+        story = self.without_lane_3()
+        assert story.controller.draining == (3,)
+        assert story.begin() == (Move(6, 3, 0),)
+        assert story.settle() is None
+        assert story.begin() == (Move(7, 3, 1),)
+        assert story.settle() == LaneWish(retire=(3,))
+        assert story.controller.draining == (3,)
+        story.controller.lanes_changed([0, 1, 2])
+        assert not story.controller.draining
+
+    def test_a_table_with_the_same_slots_lets_go_at_once(self) -> None:
+        story = Story([Move(6, 3, 0), Move(7, 3, 1)])
+        story.run(2)
+        story.settle()
+        table = story.controller.table
+        assert story.controller.resize(table.with_lanes([0, 1, 2])) == LaneWish(retire=(3,))
+
+    def test_it_supersedes_all_plans(self) -> None:
+        story = Story()
+        story.controller.queue(scheduled([(Move(0, 0, 1),), (Move(6, 3, 2),)], first_epoch=9))
+        story.controller.resize(runs_without(story, 3))
+        assert story.controller.planned == (Move(6, 3, 0), Move(7, 3, 1))
+
+    def test_it_begins_once_what_is_under_way_has_settled(self) -> None:
+        story = Story([HOT])  # slot 0 to lane 3
+        story.run()
+        assert story.begin() == (HOT,)
+        story.controller.resize(runs_without(story, 3))
+        assert story.begin() == ()
+        assert story.settle() is None
+        assert sorted(move.slot for move in story.begin()) == [0, 6, 7]
+
+    @pytest.mark.parametrize("lost", [3, 0, 1])
+    def test_no_loss_of_a_lane_calls_it_off(self, lost: int) -> None:
+        story = self.without_lane_3()
+        story.begin()
+        story.controller.lane_lost(lost)
+        story.settle()
+        assert story.begin() == (Move(7, 3, 1),)
+        assert story.settle() == LaneWish(retire=(3,))
+
+    def test_new_lanes_get_their_slots_whoever_is_lost_meanwhile(self) -> None:
+        story = Story(strategy="fluid")
+        story.controller.lanes_changed(range(5))
+        story.controller.resize(story.controller.table.apply([Move(0, 0, 4), Move(2, 1, 4)]))
+        story.begin()
+        for lane in (4, 1):
+            story.controller.lane_lost(lane)
+        story.settle()
+        assert story.begin() == (Move(2, 1, 4),)
+
+    def test_a_move_by_hand_in_its_place_does_not_call_it_off(self) -> None:
+        story = self.without_lane_3()
+        story.controller.request([Move(7, 3, 2)])
+        for expected in (Move(6, 3, 0), Move(7, 3, 2)):
+            assert story.begin() == (expected,)
+            wish = story.settle()
+        assert wish == LaneWish(retire=(3,))
+
+    def test_a_lane_that_is_drained_takes_no_slot(self) -> None:
+        story = self.without_lane_3()
+        with pytest.raises(InputError, match="lane 3 is being stopped"):
+            story.controller.request([HOT])
+        assert story.controller.planned == (Move(6, 3, 0), Move(7, 3, 1))
+
+
+def runs_without(story: Story, lane: int) -> RoutingTable:
+    """Return the table without a lane: its slots go to the others in turn."""
+    table = story.controller.table
+    rest = [other for other in table.lanes if other != lane]
+    moves = [Move(slot, lane, rest[at % len(rest)]) for at, slot in enumerate(table.slots_of(lane).tolist())]
+    return table.apply(moves).with_lanes(rest)
+
+
+class TestCopyAhead:
+    def story(self, **options: Any) -> Story:
+        story = Story(strategy="fluid", copy_ahead_bytes=1000, **options)
+        story.run(size=2000)
+        story.controller.request([HOT, WARM])
+        return story
+
+    def test_only_the_next_step_is_copied_ahead_and_waits_for_its_copies(self) -> None:
+        story = self.story()
+        assert story.controller.to_prepare() == (HOT,)
+        assert story.begin() == ()
+        story.controller.prepared(HOT.slot)
+        assert story.begin() == (HOT,)
+        assert story.controller.to_prepare() == (WARM,)
+        story.settle()
+        story.controller.prepared(WARM.slot)
+        story.controller.unprepared(WARM.slot)  # its target has died
+        assert story.begin() == ()
+        story.controller.prepared(WARM.slot)
+        assert story.begin() == (WARM,)
+        assert story.controller.to_prepare() == ()
+
+    def test_small_slots_are_not_and_neither_are_any_unless_asked_for(self) -> None:
+        small = Story(copy_ahead_bytes=1000)
+        small.run(size=999)
+        none = Story()
+        none.run(size=2000)
+        for story in (small, none):
+            story.controller.request([HOT])
+            assert story.controller.to_prepare() == ()
+            assert story.begin() == (HOT,)
+
+    def test_a_copy_of_one_move_is_none_of_the_next(self) -> None:
+        story = self.story()
+        story.controller.prepared(HOT.slot)
+        story.begin()
+        story.controller.queue(scheduled([(Move(0, 3, 0),)]))
+        story.settle()
+        story.controller.prepared(WARM.slot)
+        story.begin()
+        story.settle()
+        assert story.begin() == ()
+        assert story.controller.to_prepare() == (Move(0, 3, 0),)
+
+
+class TestMoveCost:
+    """What is measured reaches policies with the next view."""
+
+    @staticmethod
+    def cost_after(*measured: tuple[int, float]) -> MoveCost:
+        story = Story(Proposal(), move_cost=MoveCost(seconds_per_move=1.0, seconds_per_byte=1e-6))
+        for size, seconds in measured:
+            story.controller.measured_move(size, seconds)
+        story.run()
+        return story.policy.asked[-1].move_cost
+
+    def test_large_moves_teach_what_a_byte_costs_and_small_ones_what_a_move_costs(self) -> None:
+        large = self.cost_after((1 << 21, 4.0))
+        assert large.seconds_per_move == 1.0
+        assert large.seconds_per_byte == pytest.approx(0.7e-6 + 0.3 * 4.0 / (1 << 21))
+        small = self.cost_after((1000, 3.0))
+        assert small.seconds_per_move == pytest.approx(1.6)
+        assert small.seconds_per_byte == 1e-6
+
+    def test_it_comes_close_to_what_is_measured_again_and_again(self) -> None:
+        assert self.cost_after(*[(0, 0.02)] * 30).seconds_per_move == pytest.approx(0.02, rel=0.01)
 
 
 def in_phase(phase: Phase) -> Story:

@@ -37,7 +37,7 @@ from evenflow.state import Block, FileRef, Folder, Identity, Segment, block_name
 from tests.spark.calculations import SCHEMA, Answer, Calculation, Oracle, Totals, answers_of, by_key
 from tests.spark.ownership import Ownership, Serving, WatchedCheckpoint
 
-SLOTS = 7
+SLOTS = 19  # more than are written out with one work, so that some are and some are not
 
 
 class Killed(BaseException):
@@ -265,6 +265,9 @@ class World:
     max_lag: int = 0
     policy: str | Policy = "static"
     calculation: Calculation = field(default_factory=Totals)
+    strategies: Sequence[str] = ("sudden", "fluid", "batched", "paced")
+    handovers: Sequence[Handover] = ("at once", "at the timestamp")
+    copy_ahead: Sequence[int | None] = (None, 0)  # bytes from which on a slot is copied ahead
     deaths: Counter[str] = field(default_factory=Counter)
     ownership: Ownership = field(default_factory=Ownership)
     epoch: int = 0
@@ -372,11 +375,13 @@ class World:
         controller = Controller.restored(
             ControllerState(self.ownership.first_table, epoch=checkpoint.recover().last_accepted),
             policy_named(self.policy) if isinstance(self.policy, str) else self.policy,
-            strategy_named(self.rng.choice(["sudden", "fluid", "batched", "paced"])),
-            ControllerOptions(warm_up_windows=1, copy_ahead_bytes=self.rng.choice([None, 0]), min_lanes=1, max_lanes=4),
+            strategy_named(self.rng.choice(self.strategies)),
+            ControllerOptions(
+                warm_up_windows=1, copy_ahead_bytes=self.rng.choice(self.copy_ahead), min_lanes=1, max_lanes=4
+            ),
         )
         coordinator = cast("Coordinator", Lanes(config, chance, self.rng, self.mischief))
-        handover: Handover = self.rng.choice(["at once", "at the timestamp"])
+        handover = self.rng.choice(self.handovers)
         conductor = Conductor(checkpoint, controller, coordinator, handover, most_losses=1 << 30, faults=chance)
         return Engine(
             spark=cast("Any", None),

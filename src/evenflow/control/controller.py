@@ -157,6 +157,8 @@ class Controller:
         self._copied: set[SlotId] = set()  # of the planned moves: their targets have loaded the slot ahead
         self._retiring: tuple[LaneId, ...] = ()  # may go once the plan is carried out
         self._leaving: tuple[LaneId, ...] = ()  # the engine was told to stop them
+        self._drained: tuple[LaneId, ...] = ()  # of the retiring: a resize wants it, so nothing calls it off
+        self._refitted: set[SlotId] = set()  # planned to move by a resize
         self._resizing = False
         self._cooldown = 0
         self._settling = self.options.settle_windows
@@ -200,6 +202,11 @@ class Controller:
         """The moves still to be announced, in order."""
         return _moves_of(self._queue)
 
+    @property
+    def draining(self) -> tuple[LaneId, ...]:
+        """The lanes that a resize has give away their slots, and those that are about to stop."""
+        return (*self._drained, *self._leaving)
+
     # --- in ------------------------------------------------------------------------------------------------------
 
     def report(self, report: LoadReport) -> LaneWish | None:
@@ -240,12 +247,14 @@ class Controller:
             elif lane == life.move.target:
                 self._change(life, Event.TARGET_LOST)
         for event, side in ((Event.SOURCE_LOST, "source"), (Event.TARGET_LOST, "target")):
-            self._drop_plans({move.slot for move in self.planned if getattr(move, side) == lane}, event)
+            lost = {move.slot for move in self.planned if getattr(move, side) == lane}
+            self._drop_plans(lost - self._refitted, event)  # a resize is carried out all the same
 
     def lanes_changed(self, lanes: Iterable[LaneId]) -> None:
         """Lanes were added or have stopped: `lanes` are all there are now. One that owns slots cannot have gone."""
         self._table = self._table.with_lanes(sorted(lanes))
         self._resizing, self._leaving = False, ()
+        self._drained = tuple(lane for lane in self._drained if lane in self._table.lanes)
         self._record(LanesChanged(self._epoch, self._table.lanes))
         for life in self.in_flight:
             if life.move.source not in self._table.lanes:
@@ -279,12 +288,15 @@ class Controller:
     def resize(self, table: RoutingTable) -> LaneWish | None:
         """Go to a table over the lanes that shall stay, all of which are there; return a wish if that is done already.
 
-        Its moves supersede all plans; lanes that it does not have are let go when they own nothing any more.
+        Its moves supersede all plans; lanes that it does not have are let go when they own nothing any more, and take
+        no slot until then.
         """
         moves = self._table.difference(table.with_lanes(sorted({*self._table.lanes, *table.lanes})))
+        self._drained = ()
         self._drop_plans({move.slot for move in self.planned}, Event.SUPERSEDED)
         self.queue(scheduled(self.strategy.steps(moves, self._weights()), self._epoch + 1, every=0))
-        self._retiring = tuple(lane for lane in self._table.lanes if lane not in table.lanes)
+        self._refitted = {move.slot for move in moves}
+        self._retiring = self._drained = tuple(lane for lane in self._table.lanes if lane not in table.lanes)
         return None if self._queue or self._told else self._let_go()
 
     def measured_move(self, state_bytes: int, seconds: float) -> None:
@@ -325,6 +337,7 @@ class Controller:
             self._step_began_s = at_s
             for move in moves:
                 self._copied.discard(move.slot)
+                self._refitted.discard(move.slot)
                 told = MoveLife(move).announced(epoch)
                 self._told[move.slot] = told
                 self._record(PhaseChanged(epoch, move, Event.ANNOUNCE, Phase.PLANNED, told.phase))
@@ -411,7 +424,7 @@ class Controller:
             return None
         owners = {*self._table.owners.tolist()}
         self._leaving = tuple(lane for lane in self._retiring if lane in self._table.lanes and lane not in owners)
-        self._retiring = ()
+        self._retiring = self._drained = ()
         self._resizing = bool(self._leaving)
         return LaneWish(retire=self._leaving) if self._leaving else None
 
@@ -427,7 +440,7 @@ class Controller:
     def _refuse_impossible(self, plan: Sequence[QueuedStep]) -> None:
         """Raise if a plan asked for by hand cannot be; what is planned for other slots has no say in it."""
         try:
-            _check_plan(plan, self._table, self._leaving)
+            _check_plan(plan, self._table, self.draining)
         except InputError as error:
             self._record(Refused(self._epoch, Refusal.BAD_REQUEST, _moves_of(plan), str(error)))
             raise
@@ -441,7 +454,8 @@ class Controller:
             if move.slot in slots:
                 dropped = MoveLife(move).after(event)
                 self._record(PhaseChanged(self._epoch, move, event, Phase.PLANNED, dropped.phase))
-                self._retiring = ()
+                self._retiring = self._drained
+        self._refitted -= slots
         self._queue = deque(_without(self._queue, slots))
 
     def _next_moves(self, epoch: Epoch) -> tuple[Move, ...]:

@@ -157,6 +157,8 @@ class LaneWorker:
                 self._versions.pop(slot, None)
             self._resident.drop(job.message.slots)
             return deque()
+        if isinstance(job.message, Prepare):
+            self._must_not_hold([entry.slot for entry in job.message.slots])
         self._resident.drop([entry.slot for entry in job.message.slots if entry.prepared is None])
         try:
             tables = job.tables.result() if job.tables else []
@@ -216,6 +218,12 @@ class LaneWorker:
         absent = sorted(set(slots) - self._versions.keys())
         if absent:
             raise ProtocolError(f"lane {self.config.lane} was told to {what} slots {absent}, which it does not hold")
+
+    def _must_not_hold(self, slots: Iterable[int]) -> None:
+        """Refuse to take an older copy for a slot that is served here: what was folded since would be lost."""
+        held = sorted(self._versions.keys() & set(slots))
+        if held:
+            raise ProtocolError(f"lane {self.config.lane} was told to copy slots {held}, which it serves")
 
     # --- work ----------------------------------------------------------------------------------------------------
 

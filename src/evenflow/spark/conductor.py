@@ -353,10 +353,11 @@ class Conductor:
 
     def _prepare(self) -> None:
         """Have targets load ahead what is planned to come and big enough; forget what is not planned any more."""
-        wanted = {move.slot: move for move in self.controller.to_prepare()}
-        kept = wanted.keys() | {life.move.slot for life in self.controller.in_flight}
+        under_way = {life.move.slot for life in self.controller.in_flight}
+        # A slot that is to move on is copied when it is there: until then the lane it goes back to may still serve it.
+        wanted = {move.slot: move for move in self.controller.to_prepare() if move.slot not in under_way}
         for slot, (lane, token, _) in list(self._prepared.items()):
-            if slot not in kept or (slot in wanted and wanted[slot].target != lane):
+            if slot not in under_way and (slot not in wanted or wanted[slot].target != lane):
                 self._unprepare(slot)
                 self.sender.send(lane, token, Forget((slot,)))
         coming: defaultdict[LaneId, list[SlotToLoad]] = defaultdict(list)

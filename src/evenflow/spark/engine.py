@@ -186,6 +186,11 @@ class Engine:
                 raise InputError(f"resize: from 1 to {self.controller.table.slots} lanes (a slot each), got {lanes}")
             if self._joining:
                 raise InputError(f"resize: lanes {sorted(self._joining)} are just starting; wait until they are there")
+            if self.controller.draining:
+                raise InputError(
+                    f"resize: lanes {sorted(self.controller.draining)} are giving away their slots; wait until they "
+                    f"are gone"
+                )
             if lanes > len(now):
                 self._add_lanes(lanes - len(now))
             elif lanes < len(now):

@@ -1,0 +1,236 @@
+"""A conductor with lanes played by the test: it says what they say, and reads what they are told."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from evenflow.control import Controller, ControllerOptions
+from evenflow.lane.messages import (
+    PROTOCOL,
+    Adopt,
+    Adopted,
+    Done,
+    EpochLoad,
+    Forget,
+    Hello,
+    Prepare,
+    Prepared,
+    Release,
+    Released,
+    SlotColumns,
+    ToLane,
+    Work,
+)
+from evenflow.migration import strategy_named
+from evenflow.model import Move, RoutingTable
+from evenflow.policies import policy_named
+from evenflow.spark.conductor import Conductor, Handover
+from evenflow.spark.coordinator import Joined, Lost, Said
+from evenflow.state import (
+    Block,
+    Checkpoint,
+    EpochRecord,
+    FileRef,
+    Identity,
+    LaneCommit,
+    Segment,
+    SlotRef,
+    block_name,
+    changes_name,
+    handoff_name,
+    snapshot_name,
+)
+
+Message = TypeVar("Message", bound=ToLane)
+
+
+@dataclass
+class Stage:
+    """`slots` slots on `lanes` lanes, in runs. Files are named and never written: a conductor reads none."""
+
+    place: Path
+    slots: int = 4
+    lanes: int = 2
+    handover: Handover = "at once"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    heard: dict[int, list[ToLane]] = field(default_factory=lambda: defaultdict(list))
+    deaf: set[int] = field(default_factory=set)
+    _tokens: dict[int, Hello] = field(default_factory=dict)
+    _epoch: int = -1
+
+    def __post_init__(self) -> None:
+        identity = Identity("id", ("key",), ("int64",), self.slots, "op", "schema", "update", 0.0)
+        self.checkpoint = Checkpoint.open(str(self.place), identity, durable=False)
+        self.controller = Controller(
+            RoutingTable(np.arange(self.slots) * self.lanes // self.slots, tuple(range(self.lanes))),
+            policy_named("static"),
+            strategy_named("sudden"),
+            ControllerOptions(**self.options),
+        )
+        self.conductor = Conductor(self.checkpoint, self.controller, self, self.handover)
+        for lane in range(self.lanes):
+            self.conductor.add_lane(lane)
+
+    @classmethod
+    def ready(cls, place: Path, **how: Any) -> Stage:
+        """Return a stage whose lanes are there and hold their slots."""
+        stage = cls(place, **how)
+        for lane in range(stage.lanes):
+            stage.join(lane)
+            stage.adopt(lane)
+        return stage
+
+    # --- the sender ----------------------------------------------------------------------------------------------
+
+    def send(self, lane: int, token: str, message: ToLane) -> bool:
+        hello = self._tokens.get(lane)
+        if hello is None or hello.token != token or lane in self.deaf:
+            return False
+        self.heard[lane].append(message)
+        return True
+
+    # --- what lanes do -------------------------------------------------------------------------------------------
+
+    def join(self, lane: int) -> None:
+        before = self._tokens.get(lane)
+        hello = Hello(PROTOCOL, lane, before.incarnation + 1 if before else 0, 0, 0, "here", "driver", f"r{lane}")
+        self._tokens[lane] = hello
+        self.conductor.heard(Joined(hello))
+        self.conductor.settle()
+
+    def lose(self, lane: int) -> None:
+        self.heard[lane].clear()
+        self.conductor.heard(Lost(lane, self._tokens[lane].token))
+        self.conductor.settle()
+
+    def told(self, lane: int, kind: type[Message]) -> list[Message]:
+        """Return what a lane was told of a kind and has not answered."""
+        return [message for message in self.heard[lane] if isinstance(message, kind)]
+
+    def take(self, lane: int, kind: type[Message]) -> Message:
+        """Return the first of what a lane was told of a kind; the test answers it."""
+        message = self.told(lane, kind)[0]
+        self.heard[lane].remove(message)
+        return message
+
+    def say(self, lane: int, answer: Any, *, settle: bool = True) -> None:
+        self.conductor.heard(Said(lane, self._tokens[lane].token, answer))
+        if settle:
+            self.conductor.settle()
+
+    def adopt(self, lane: int, size: int = 0) -> Adopt:
+        message = self.take(lane, Adopt)
+        self.say(lane, Adopted(tuple(entry.slot for entry in message.slots), size, 0.0))
+        return message
+
+    def prepare(self, lane: int) -> Prepare:
+        message = self.take(lane, Prepare)
+        self.say(lane, Prepared(tuple((entry.slot, entry.version) for entry in message.slots), 0, 0.0))
+        return message
+
+    def release(self, lane: int) -> Release:
+        message = self.take(lane, Release)
+        versions = {slot: int(self.checkpoint.slot_versions[slot]) for slot in message.slots}
+        file = FileRef(handoff_name(max(versions.values()), lane, self._file()), 1, 0)
+        refs = tuple((slot, SlotRef(file, version, 0, 1)) for slot, version in versions.items())
+        self.say(lane, Released(tuple(versions.items()), refs if message.handoff else (), 1, 0.0))
+        return message
+
+    def done(self, lane: int, seconds: float = 1.0, size: int = 0, *, settle: bool = True) -> Work:
+        """Do the work that a lane was told, all slots with one changed row, in `seconds` per epoch with rows."""
+        work = self.take(lane, Work)
+        slots = sorted(slot for advance in work.advances for slot in advance.slots)
+        versions = {slot: advance.version for advance in work.advances for slot in advance.slots}
+        snapshot = FileRef(snapshot_name(work.epoch, lane, self._file()), 1, 0)
+        commit = LaneCommit(
+            lane,
+            self._tokens[lane].token,
+            work.epoch,
+            work.advances,
+            FileRef(changes_name(work.epoch, lane, self._file()), 1, 0) if slots else None,
+            tuple((slot, at, 1) for at, slot in enumerate(slots)),
+            (),
+            tuple((slot, SlotRef(snapshot, versions[slot], 0, 1)) for slot in work.snapshot_slots),
+        )
+        loads = tuple(self._load(each.epoch, each.parts, slots, seconds, size) for each in work.inputs)
+        self.say(lane, Done(commit, loads, 0.0, 0, 0), settle=settle)
+        return work
+
+    def run(self, lane: int) -> dict[int, list[int]]:
+        """Let a lane do all that there is; return which slots it folded rows of, by epoch."""
+        found: defaultdict[int, list[int]] = defaultdict(list)
+        while self.told(lane, Work):
+            for epoch, slots in folded(self.done(lane)).items():
+                found[epoch] += slots
+        return {epoch: sorted(slots) for epoch, slots in sorted(found.items())}
+
+    # --- what the driver does ------------------------------------------------------------------------------------
+
+    def accept(self, rows: int = 1) -> int:
+        """Accept an epoch with so many rows in each slot, and the moves that the controller wants."""
+        self._epoch += 1
+        message = self.controller.next_epoch(self._epoch)
+        table = self.controller.table
+        segments = [
+            Segment(lane, at, rows * mine.size, tuple(mine.tolist()), (rows,) * mine.size)
+            for at, lane in enumerate(table.lanes)
+            if (mine := table.slots_of(lane)).size and rows
+        ]
+        block = Block(FileRef(block_name(self._epoch, "a", 0), 1, 0), tuple(segments))
+        record = EpochRecord(
+            epoch=self._epoch,
+            table_version=table.version,
+            lanes=table.lanes,
+            owners=tuple(table.owners.tolist()),
+            moves=tuple((move.slot, move.source, move.target) for move in message.moves),
+            blocks=(block,) if segments else (),
+            watermark=None,
+            rows=sum(segment.rows for segment in segments),
+            accepted_at_s=0.0,
+        )
+        self.checkpoint.accept(record)
+        self.conductor.accepted(record)
+        self.conductor.settle()
+        return self._epoch
+
+    def ask(self, *moves: tuple[int, int], not_before: int = 0) -> None:
+        owners = self.controller.table.owners
+        self.controller.request([Move(slot, int(owners[slot]), lane) for slot, lane in moves], not_before)
+        self.conductor.settle()
+
+    @property
+    def versions(self) -> list[int]:
+        return [int(version) for version in self.checkpoint.slot_versions]
+
+    def forgotten(self, lane: int) -> list[int]:
+        return [slot for message in self.told(lane, Forget) for slot in message.slots]
+
+    def _file(self) -> str:
+        self._files = getattr(self, "_files", 0) + 1
+        return f"f{self._files}"
+
+    def _load(self, epoch: int, parts: Iterable[Any], slots: list[int], seconds: float, size: int) -> EpochLoad:
+        rows = sum(_rows(part) for part in parts)
+        columns = SlotColumns(tuple(slots), (1,) * len(slots), (0.1,) * len(slots), (size,) * len(slots))
+        return EpochLoad(epoch, columns, rows, seconds if rows else 0.0)
+
+
+def _rows(part: Any) -> int:
+    counts = dict(zip(part.segment.slots, part.segment.counts, strict=True))
+    return sum(counts[slot] for slot in (part.segment.slots if part.slots is None else part.slots))
+
+
+def folded(work: Work) -> dict[int, list[int]]:
+    """Return which slots a work folds rows of, by epoch."""
+    return {
+        each.epoch: sorted(
+            slot for part in each.parts for slot in (part.segment.slots if part.slots is None else part.slots)
+        )
+        for each in work.inputs
+    }

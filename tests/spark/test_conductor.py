@@ -1,0 +1,395 @@
+"""The conductor, message by message: lanes are played by the test, nothing runs by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evenflow.control.journal import PhaseChanged
+from evenflow.errors import EvenflowError, LaneFailedError
+from evenflow.lane.messages import Adopt, Done, Failed, Forget, Prepare, Prepared, Release, Work
+from evenflow.migration import Event, Phase
+from evenflow.spark.coordinator import Said
+from evenflow.state import Advance, LaneCommit
+from tests.spark.stage import Stage, folded
+
+
+def settled(stage: Stage) -> list[int]:
+    return [entry.move.slot for entry in stage.controller.journal.of(PhaseChanged) if entry.after is Phase.SETTLED]
+
+
+class TestPace:
+    def test_a_lane_that_is_behind_holds_up_nobody(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path)
+        for epoch in range(4):
+            stage.accept()
+            assert stage.done(1).epoch == epoch
+        assert stage.versions == [-1, -1, 3, 3]
+        assert stage.checkpoint.frontier == -1
+        assert [work.epoch for work in stage.told(0, Work)] == [0]  # one at a time, however much there is
+
+    def test_one_epoch_at_a_time_until_it_is_known_what_they_cost(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path)
+        for _ in range(3):
+            stage.accept()
+        assert [stage.done(0).epoch for _ in range(3)] == [0, 1, 2]
+        assert not stage.told(0, Work)
+
+    def test_several_small_epochs_are_folded_in_one_work(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path)
+        stage.accept()
+        for _ in range(5):
+            stage.accept()
+        stage.done(0, seconds=1e-4)  # 2 rows in 0.1 ms
+        work = stage.done(0)
+        assert folded(work) == {epoch: [0, 1] for epoch in range(1, 6)}
+        assert work.advances == (Advance(0, 5, (0, 1)),)
+
+    def test_epochs_that_take_long_are_not_folded_together(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path)
+        for _ in range(3):
+            stage.accept()
+        stage.done(0, seconds=0.04)  # two of them are more than lanes may be at in one go
+        assert folded(stage.done(0, seconds=0.04)) == {1: [0, 1]}
+
+    def test_an_epoch_without_rows_still_advances_all_slots(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path)
+        stage.accept(rows=0)
+        assert folded(stage.done(0)) == {0: []}
+        stage.done(1)
+        assert stage.checkpoint.frontier == 0
+
+    def test_a_lane_without_slots_reports_all_the_same(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path)
+        stage.conductor.add_lane(2)
+        stage.join(2)
+        stage.accept()
+        assert stage.done(2).advances == ()
+        assert stage.conductor.lanes[2].epoch == 0
+
+
+class TestAtOnce:
+    def test_the_source_stops_where_it_is_and_the_backlog_goes_along(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path)
+        stage.accept()
+        stage.accept()
+        stage.done(0)  # epoch 0; it is at epoch 1 now
+        stage.ask((0, 1))
+        stage.accept()  # 2: the move takes effect
+        assert stage.told(0, Release) == [Release((0,))]
+        assert stage.done(0).advances == (Advance(0, 1, (0, 1)),)  # the work it was at counts
+        assert folded(stage.take(0, Work)) == {2: [1]}
+        stage.accept()
+        stage.release(0)
+        stage.done(1)
+        stage.adopt(1)
+        for _ in range(3):
+            stage.done(1)
+        assert stage.versions[0] == 3
+        assert settled(stage) == [0]
+
+    def test_what_the_source_has_not_begun_is_left_to_the_target(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path)
+        for _ in range(4):
+            stage.accept()  # 0 to 3; the source is at 0
+        stage.ask((0, 1))
+        stage.accept()
+        stage.done(0)
+        assert stage.release(0) == Release((0,))
+        for _ in range(5):
+            stage.done(1)  # its own slots, up to 4
+        stage.adopt(1)
+        taken = [stage.done(1) for _ in range(2)]
+        # Rows that were routed to the source, since they came before the move; slot 1 is not touched.
+        assert [folded(work) for work in taken] == [{1: [0], 2: [0]}, {3: [0], 4: [0]}]
+
+
+class TestAtTheTimestamp:
+    def test_the_source_folds_up_to_the_move_and_the_target_from_there(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path, handover="at the timestamp")
+        for _ in range(3):
+            stage.accept()
+        stage.ask((0, 1))
+        stage.accept()  # 3
+        assert [folded(stage.done(0)) for _ in range(2)] == [{0: [0, 1]}, {1: [0, 1]}]
+        work = stage.told(0, Work)[0]
+        assert stage.heard[0] == [work]
+        assert folded(work) == {2: [0, 1]}
+        stage.conductor.settle()  # behind the last work before the move the release may go out: lanes keep the order
+        assert stage.heard[0] == [work, Release((0,))]
+        stage.done(0)
+        stage.release(0)
+        assert folded(stage.done(0)) == {3: [1]}
+        for _ in range(4):
+            stage.done(1)
+        stage.adopt(1)
+        assert folded(stage.done(1)) == {3: [0]}
+        assert stage.checkpoint.frontier == 3
+
+    def test_a_lost_source_does_not_fold_any_more_its_backlog_goes_along(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path, handover="at the timestamp")
+        stage.accept()
+        stage.ask((0, 1))
+        stage.accept()
+        stage.lose(0)
+        stage.done(1)
+        stage.done(1)
+        assert [entry.slot for entry in stage.adopt(1).slots] == [0]
+        assert folded(stage.done(1)) == {0: [0], 1: [0]}
+        assert stage.versions == [1, -1, 1, 1]
+
+
+class TestCatchingUp:
+    def test_a_slot_that_is_behind_takes_two_epochs_per_work_and_the_others_go_on(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path)
+        for _ in range(6):
+            stage.accept()
+        stage.ask((0, 1))
+        stage.accept()  # 6
+        stage.done(0)
+        stage.release(0)
+        for _ in range(7):
+            stage.done(1)
+        stage.adopt(1)
+        behind = stage.told(1, Work)[0]
+        stage.accept()  # 7
+        assert folded(behind) == {1: [0], 2: [0]}
+        stage.done(1)
+        assert folded(stage.done(1)) == {3: [0], 4: [0], 7: [2, 3]}
+        stage.accept()  # 8
+        assert folded(stage.done(1)) == {5: [0], 6: [0]}
+        # One behind now: it draws level in one go.
+        assert folded(stage.done(1)) == {7: [0], 8: [0, 2, 3]}
+
+    def test_what_catching_up_costs_is_reported_with_the_next_epoch(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path)
+        for _ in range(4):
+            stage.accept()
+        stage.ask((0, 1))
+        stage.accept()
+        stage.done(0)
+        stage.release(0)
+        for _ in range(5):
+            stage.done(1)
+        stage.adopt(1)
+        stage.done(1)
+        held = stage.conductor.lanes[1].held_over
+        assert [load.epoch for load in held] == [1, 2]
+        stage.accept()
+        while stage.told(1, Work):
+            stage.done(1)
+        assert stage.conductor.lanes[1].held_over == ()
+
+
+class TestLoss:
+    def test_the_slots_of_a_lost_lane_wait_for_its_next_attempt(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path)
+        stage.accept()
+        stage.lose(0)
+        assert stage.conductor.missing() == [0]
+        stage.done(1)
+        stage.accept()
+        assert folded(stage.done(1)) == {1: [2, 3]}  # nobody else waits, and nobody else takes them
+        stage.join(0)
+        assert [entry.version for entry in stage.adopt(0).slots] == [-1, -1]
+        assert stage.run(0) == {0: [0, 1], 1: [0, 1]}
+
+    def test_what_it_has_said_counts_and_what_it_says_afterwards_does_not(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path)
+        stage.accept()
+        stage.done(0, settle=False)
+        stage.lose(0)
+        assert stage.versions[:2] == [0, 0]
+        token = stage._tokens[0].token
+        stage.join(0)
+        stage.adopt(0)
+        stage.accept()
+        work = stage.told(0, Work)[0]
+        stage.conductor.heard(Said(0, token, Done(LaneCommit(0, token, 1, work.advances), (), 0.0, 0, 0)))
+        stage.conductor.settle()
+        assert stage.versions[:2] == [0, 0]
+
+    def test_a_lane_that_is_lost_again_and_again_without_progress_ends_the_query(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path)
+        stage.accept()
+        for _ in range(4):
+            stage.lose(0)
+            stage.join(0)
+            stage.adopt(0)
+        with pytest.raises(EvenflowError, match="lane 0 was lost 5 times in one epoch"):
+            stage.lose(0)
+
+    def test_losses_with_progress_in_between_do_not_add_up(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path)
+        for _ in range(8):
+            stage.accept()
+            stage.done(0)
+            stage.lose(0)
+            stage.join(0)
+            stage.adopt(0)
+
+    def test_a_failure_is_raised_with_the_lanes_words(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path)
+        with pytest.raises(LaneFailedError, match=r"lane 1.*no such price"):
+            stage.say(1, Failed("ValueError", "no such price", "traceback"))
+
+    def test_a_target_that_dies_while_loading_loads_again(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path)
+        stage.accept()
+        stage.done(0)
+        stage.done(1)
+        stage.ask((0, 1))
+        stage.accept()
+        stage.release(0)
+        assert stage.told(1, Adopt)
+        stage.lose(1)
+        stage.join(1)
+        adopted = stage.adopt(1)
+        assert sorted(entry.slot for entry in adopted.slots) == [0, 2, 3]
+        handoff = next(entry for entry in adopted.slots if entry.slot == 0)
+        assert handoff.snapshot is not None  # what the source wrote is still the newest
+        assert handoff.snapshot.file.name.startswith("handoffs/")
+        assert settled(stage) == [0]
+
+    def test_a_word_that_does_not_go_out_is_said_again(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path)
+        stage.deaf = {0}
+        stage.accept()
+        assert stage.heard[0] == []
+        stage.deaf = set()
+        stage.conductor.settle()
+        assert [work.epoch for work in stage.told(0, Work)] == [0]
+
+
+class TestMovesInARow:
+    def test_a_slot_moves_on_once_its_first_move_has_settled(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path, slots=3, lanes=3)
+        stage.ask((0, 1))
+        stage.accept()
+        stage.ask((0, 2))
+        stage.accept()  # the second waits
+        stage.release(0)
+        assert not stage.told(2, Adopt)
+        stage.done(1)
+        stage.adopt(1)
+        stage.accept()
+        stage.release(1)
+        stage.done(2)
+        assert [entry.slot for entry in stage.adopt(2).slots] == [0]
+        assert settled(stage) == [0, 0]
+
+    def test_a_slot_that_is_still_loading_after_a_loss_can_be_moved_away(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path)
+        stage.lose(0)
+        stage.ask((0, 1))
+        stage.join(0)
+        assert [entry.slot for entry in stage.told(0, Adopt)[0].slots] == [0, 1]
+        stage.accept()
+        assert stage.forgotten(0) == [0]
+        stage.done(1)
+        assert [entry.slot for entry in stage.adopt(1).slots] == [0]
+        stage.adopt(0)  # it has loaded both before it heard; only slot 1 is its own
+        assert stage.run(0) == {0: [1]}
+
+
+def copied_ahead(place: Path, not_before: int = 3, **how: Any) -> Stage:
+    """Return a stage at epoch 1 with slot 0 planned to go to lane 1 later on, and lane 1 told to load it ahead."""
+    stage = Stage.ready(place, options={"copy_ahead_bytes": 1}, **how)
+    for _ in range(2):
+        stage.accept()
+        for lane in range(stage.lanes):
+            stage.done(lane, size=10)
+    stage.ask((0, 1), not_before=not_before)
+    return stage
+
+
+class TestCopyAhead:
+    def test_the_target_loads_first_and_then_only_what_has_changed_since(self, tmp_path: Path) -> None:
+        stage = copied_ahead(tmp_path)
+        (entry,) = stage.prepare(1).slots
+        assert (entry.slot, entry.version, entry.prepared) == (0, 1, None)
+        stage.accept()
+        stage.done(0, size=10)
+        stage.done(1, size=10)
+        stage.accept()  # 3: the move
+        assert stage.release(0) == Release((0,), handoff=False)  # nothing to write: the target has it
+        stage.done(1, size=10)
+        (entry,) = stage.adopt(1).slots
+        assert (entry.version, entry.prepared, entry.snapshot) == (2, 1, None)
+        assert [change.version for change in entry.changes] == [2]
+
+    def test_the_move_waits_until_the_copy_is_there(self, tmp_path: Path) -> None:
+        stage = copied_ahead(tmp_path)
+        for _ in range(3):
+            stage.accept()
+            stage.done(0, size=10)
+            stage.done(1, size=10)
+        assert not stage.told(0, Release)
+        stage.prepare(1)
+        stage.accept()
+        assert stage.told(0, Release)
+
+    def test_a_copy_that_could_not_be_made_does_not_hold_up_the_move(self, tmp_path: Path) -> None:
+        stage = copied_ahead(tmp_path)
+        stage.take(1, Prepare)
+        stage.say(1, Prepared(((0, None),), 0, 0.0))
+        stage.accept()
+        stage.accept()
+        assert stage.told(0, Release) == [Release((0,), handoff=True)]
+
+    def test_no_snapshot_replaces_the_changes_that_the_copy_needs(self, tmp_path: Path) -> None:
+        stage = copied_ahead(tmp_path, not_before=9)
+        written: set[int] = set()
+        for _ in range(3):
+            stage.accept()
+            written.update(stage.done(0).snapshot_slots)
+        assert written == {1}
+
+    def test_a_plan_that_is_superseded_makes_the_target_forget(self, tmp_path: Path) -> None:
+        stage = copied_ahead(tmp_path, slots=6, lanes=3)
+        stage.prepare(1)
+        stage.ask((0, 2), not_before=5)
+        assert stage.told(1, Forget) == [Forget((0,))]
+        assert [entry.slot for entry in stage.told(2, Prepare)[0].slots] == [0]
+
+    def test_a_target_that_dies_copies_again(self, tmp_path: Path) -> None:
+        stage = copied_ahead(tmp_path)
+        stage.prepare(1)
+        stage.ask((1, 1), not_before=3)  # plans that need a lost lane are dropped: this one and the first
+        stage.lose(1)
+        stage.join(1)
+        stage.adopt(1)
+        assert stage.controller.planned == ()
+        stage.ask((0, 1), not_before=3)
+        assert [entry.slot for entry in stage.prepare(1).slots] == [0]
+
+    def test_a_lane_that_still_serves_a_slot_is_not_told_to_copy_it(self, tmp_path: Path) -> None:
+        """It moves away and is to come back: the copy would overwrite what the lane has folded and not committed."""
+        stage = copied_ahead(tmp_path, handover="at the timestamp")
+        stage.prepare(1)
+        stage.accept()
+        stage.accept()  # 3: the move to lane 1; lane 0 has not folded epoch 2 yet
+        stage.ask((0, 0))  # and back
+        assert not stage.told(0, Prepare)
+        assert not stage.told(1, Forget)  # the first move needs its copy
+        stage.done(0, size=10)
+        assert not stage.release(0).handoff
+        stage.done(1, size=10)
+        stage.done(1, size=10)
+        assert [entry.prepared for entry in stage.adopt(1).slots] == [1]
+        assert [entry.slot for entry in stage.prepare(0).slots] == [0]
+
+
+def test_a_lane_is_retired_when_its_last_slot_has_settled_elsewhere(tmp_path: Path) -> None:
+    stage = Stage.ready(tmp_path)
+    stage.ask((2, 0), (3, 0))
+    stage.controller.resize(stage.controller.table.apply(stage.controller.planned).with_lanes([0]))
+    stage.accept()
+    stage.release(1)
+    stage.done(0)
+    assert stage.conductor.wishes() == []
+    stage.adopt(0)
+    assert [wish.retire for wish in stage.conductor.wishes()] == [(1,)]
+    assert Event.INSTALLED in {entry.event for entry in stage.controller.journal.of(PhaseChanged)}
