@@ -222,15 +222,15 @@ E14 = Experiment(
     "AF-E14",
     "claim of III-C",
     "What empty control messages cost",
-    "match: throughput and mean latency within 2 % of a run without control messages, also if each costs a lane as much "
-    "as a record (shape: if they cost nothing), and no record is held up; else it differs",
+    "match: throughput and mean latency within 2 % of a run without control messages, also if each costs a lane as "
+    "much as a record (shape: if they cost nothing), and no record is held up; else it differs",
     _e14,
 )
 E15 = Experiment(
     "AF-E15",
     "claim of V",
     "Who has to wait during a migration",
-    "the same migrations by every protocol. Match: in AutoFlow only records of migrated slots wait, and fewer than with "
-    "blocked channels or a halted graph; else it differs",
+    "the same migrations by every protocol. Match: in AutoFlow only records of migrated slots wait, and fewer than "
+    "with blocked channels or a halted graph; else it differs",
     _e15,
 )
