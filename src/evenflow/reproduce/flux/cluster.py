@@ -54,13 +54,17 @@ SPOOL_S = (DISK.seek_s + 64e3 / DISK.write) / (64e3 / TUPLE_BYTES)
 
 @dataclass(frozen=True)
 class Setup:
-    """One run: how many machines and partitions, for how long, in steps of which length."""
+    """One run: how many machines and partitions, for how long, in steps of which length.
+
+    There are always 32 producers, so that the connections of a machine hold what it serves in a step.
+    """
 
     machines: int = MACHINES
     partitions: int = 64
     duration_s: float = 60.0
     step_s: float = 0.01
     drawn: bool = True
+    skew_buffer: float = SKEW_BUFFER
 
     @property
     def slots(self) -> int:
@@ -90,9 +94,9 @@ def load_run(setup: Setup, arrivals: Arrivals | None = None, speeds: Speeds | No
         network=MOVE_NETWORK,
         speeds=speeds or Alike(),
         flow=Flow(
-            setup.machines,
+            MACHINES,
             CONNECTION,
-            SKEW_BUFFER,
+            setup.skew_buffer,
             produce_s=PRODUCE_S,
             drawn=setup.drawn,
             packet_records=PACKET if setup.drawn else None,
@@ -149,3 +153,8 @@ def by_partition(shares: FloatArray, partitions: int, rng: np.random.Generator) 
     """Return groups hashed to partitions, the same number to each."""
     where = rng.permutation(shares.size) % partitions
     return Steady(np.bincount(where, weights=shares, minlength=partitions))
+
+
+def evenly_spread(count: int, machines: int, first: int = 0) -> tuple[int, ...]:
+    """Return `count` machines at equal distances, beginning with `first`."""
+    return tuple(sorted((first + at * machines // count) % machines for at in range(count))) if count else ()

@@ -16,7 +16,6 @@ from evenflow.model.slots import FloatArray, IntArray
 from evenflow.sim.quantum.counts import sum_by
 
 _ALL = 1.0 - 1e-12  # a share this close to 1 is 1: nothing is left but rounding
-_MOST_COHORTS = 256
 _COARSE = 0.1  # cohorts that are joined span at most this share of the time they have waited
 NOBODY = -1  # the lane of records that cannot be served now
 
@@ -62,9 +61,13 @@ class Portion:
 
 @dataclass
 class Backlog:
-    """The cohorts that wait, oldest first. `cost_s` is seconds of an ordinary lane per record of each slot."""
+    """The cohorts that wait, oldest first, not many more than `most`.
+
+    `cost_s` is seconds of an ordinary lane per record of each slot.
+    """
 
     cost_s: FloatArray
+    most: int = 256
     cohorts: list[Cohort] = field(default_factory=list)
 
     def add(self, step: int, since_s: float, until_s: float, slots: IntArray, records: FloatArray) -> None:
@@ -106,7 +109,7 @@ class Backlog:
 
     def join_old(self) -> None:
         """Join neighbours that are old for their length, once there are very many; only while no boundary matters."""
-        if len(self.cohorts) <= _MOST_COHORTS:
+        if len(self.cohorts) <= self.most:
             return
         now_s = self.cohorts[-1].until_s
         kept = [self.cohorts[0]]

@@ -112,7 +112,8 @@ class Producers:
             return
         if self.rows < self.flow.producers:  # all producers together: who made what is drawn
             counts = np.floor(made[0] + 0.5).astype(np.int64)
-            each = self.rng.multinomial(counts, np.full(self.flow.producers, 1 / self.flow.producers)).T
+            shares = np.full(self.flow.producers, 1 / self.flow.producers)
+            each = self.rng.multinomial(counts, shares).T.astype(np.float64)
         else:
             each = made
         self._partial = np.mod(self._partial + each, self.flow.packet_records)
@@ -146,14 +147,15 @@ def _in_turn(ready: FloatArray, owner: IntArray, room: FloatArray, held: FloatAr
     tight = held > room
     if not tight.any():
         return ready
-    group = owner[None, :] + room.shape[1] * np.arange(room.shape[0])[:, None]
+    group = (owner[None, :] + room.shape[1] * np.arange(room.shape[0])[:, None]).ravel()
     at = np.flatnonzero(tight[:, owner].ravel() & (ready.ravel() > 0))
-    at = at[np.lexsort((ready.ravel()[at], group.ravel()[at]))]
-    amount, where = ready.ravel()[at], group.ravel()[at]
-    _, first, count = np.unique(where, return_index=True, return_counts=True)
-    begin = np.repeat(first, count)
+    amount, where = ready.ravel()[at], group[at]
+    order = np.argsort(where + amount / (2 * amount.max()))  # by connection, then by amount
+    at, amount, where = at[order], amount[order], where[order]
+    first = np.flatnonzero(np.diff(where, prepend=-1))
+    count = np.diff(first, append=at.size)
     before = np.cumsum(amount) - amount
-    before -= before[begin]
+    before -= np.repeat(before[first], count)
     others = np.repeat(first + count, count) - np.arange(at.size)  # itself and those with more
     level = (room.ravel()[where] - before) / others
     # It rises as long as slots have less than it, and falls from then on: the highest one is where it meets them.

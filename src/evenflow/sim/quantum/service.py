@@ -23,7 +23,7 @@ class Service:
         """Start with nothing waiting."""
         self.placement, self.chores = placement, chores
         self.cost_s, self.spool_s = cost_s, spool_s
-        self.backlog, self.spool = Backlog(cost_s), Backlog(cost_s)
+        self.backlog, self.spool = Backlog(cost_s), Backlog(cost_s, most=64)
         self.spooled = np.zeros(cost_s.size)
 
     def reassign(self) -> None:

@@ -1,0 +1,65 @@
+"""FX-E12 (6.1): how long a partition stays in memory before the next swap, throughput against latency."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from evenflow.reproduce.experiment import Experiment, Outcome, Panel, Picture, Series, Settings
+from evenflow.reproduce.flux.cluster import (
+    BIG_PARTITION_BYTES,
+    MACHINE_BYTES,
+    MACHINES,
+    SKEW_BUFFER,
+    Setup,
+    memory_run,
+    run,
+)
+from evenflow.reproduce.flux.readings import level, rounded
+from evenflow.reproduce.verdicts import checked, holds
+from evenflow.sim.quantum import Fixed
+
+_RULE = (
+    "Larger t_gap, more throughput: match if it never falls by more than 2 % and the last is above the first, "
+    "shape if the last is above the first. Larger t_gap, more latency: the same."
+)
+_MACHINES = 4
+_ON_DISK = 12  # of 128 partitions, on each machine
+
+
+def _run(settings: Settings) -> Outcome:
+    gaps = [0.1, 0.5, 2.0] if settings.quick else [0.1, 0.25, 0.5, 1.0, 2.0, 4.0]
+    setup = Setup(_MACHINES, 128, 90 if settings.quick else 240, 0.025, skew_buffer=SKEW_BUFFER * _MACHINES / MACHINES)
+    available = MACHINE_BYTES - (128 - _ON_DISK) * BIG_PARTITION_BYTES
+    budgets = Fixed(MACHINE_BYTES - available)
+    last_s = setup.duration_s / 2
+    rates, latencies = [], []
+    for gap in gaps:
+        timeline = run(memory_run(setup, budgets, gap_s=gap), seed=settings.seed)
+        rates.append(level(timeline, last_s))
+        latencies.append(timeline.mean_latency_s(setup.duration_s - last_s))
+    checks = tuple(
+        checked(
+            f"larger t_gap: more {what}",
+            f"more {what}",
+            ", ".join(f"{gap:g} s: {value:.3g}" for gap, value in zip(gaps, values, strict=True)),
+            holds(_grows(values) and values[-1] > values[0], values[-1] > values[0]),
+            "in part of the range the swaps no longer decide",
+        )
+        for what, values in (("throughput", rates), ("latency", latencies))
+    )
+    panels = [
+        Panel("Throughput", "t_gap (s)", "throughput (tuples/s)", (Series("static", gaps, rates),), log_x=True),
+        Panel("Latency", "t_gap (s)", "mean latency (s)", (Series("static", gaps, latencies),), log_x=True),
+    ]
+    data = {"gap_s": gaps, "throughput": rounded(np.array(rates)), "latency_s": rounded(np.array(latencies))}
+    note = f"{_MACHINES} machines, {_ON_DISK} of 128 partitions on disk at each, {setup.duration_s:g} s"
+    return Outcome(checks, Picture(panels), data, note)
+
+
+def _grows(values: list[float]) -> bool:
+    return all(later >= 0.98 * earlier for earlier, later in pairwise(values))
+
+
+E12 = Experiment("FX-E12", "6.1", "How long a partition stays in memory", _RULE, _run)
