@@ -7,15 +7,19 @@ import queue
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from evenflow.lane import LaneConfig
 from evenflow.lane.messages import PROTOCOL, Adopt, Done, EpochLoad, Hello, SlotColumns, Stop, decode_to_lane, encode
 from evenflow.spark.coordinator import Coordinator, Joined, LaneEvent, Lost, Said
 from evenflow.state import Advance, LaneCommit
+from tests.spark.calculations import SCHEMA, Totals
 from tests.spark.streams import until
 
 RUN = "run"
@@ -144,3 +148,77 @@ def test_stop_tells_the_lanes_lets_nobody_in_and_leaves_no_thread() -> None:
     with pytest.raises((OSError, EOFError)):
         connected(coordinator, hello(lane=1)).recv_bytes()
     until(lambda: set(threading.enumerate()) <= before, "the coordinator's threads end", 10)
+
+
+# --- lanes that come and go --------------------------------------------------------------------------------------
+
+
+class Jobs(Context):
+    """A SparkContext whose jobs run in the thread that submits them, one lane each."""
+
+    def __init__(self) -> None:
+        self.running: list[int] = []
+
+    def setJobGroup(self, *_: object, **__: object) -> None:  # noqa: N802 - Spark's name
+        """Take it as said."""
+
+    def parallelize(self, lanes: list[int], _parts: int) -> Job:
+        return Job(self, lanes)
+
+
+@dataclass
+class Job:
+    context: Jobs
+    lanes: list[int]
+    task: Any = None
+
+    def mapPartitionsWithIndex(self, task: Any) -> Job:  # noqa: N802 - Spark's name
+        return replace(self, task=task)
+
+    def collect(self) -> list[int]:
+        self.context.running += self.lanes
+        try:
+            return list(self.task(0, iter(self.lanes)))
+        finally:
+            self.context.running.remove(self.lanes[0])
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Coordinator]:
+    config = LaneConfig(0, str(tmp_path), Totals.operator, SCHEMA, ("key",), 4)
+    made = Coordinator(cast("Any", Jobs()), lambda lane: replace(config, lane=lane), "group")
+    yield made
+    made.stop()
+
+
+def joined(coordinator: Coordinator) -> Hello:
+    """Return the next attempt to come; that old ones go is passed over."""
+    while True:
+        event = heard(coordinator)
+        if isinstance(event, Joined):
+            return event.hello
+
+
+def test_a_lane_that_was_retired_and_comes_back_at_once_is_one_lane(jobs: Coordinator) -> None:
+    """Its old job must not be submitted again: the two would fence each other off for ever."""
+    context = cast("Jobs", jobs._context)
+    jobs.start(2)
+    first = joined(jobs)
+    old = [thread for thread in threading.enumerate() if thread.name == "evenflow-lane-2"]
+    jobs.retire(2)
+    jobs.start(2)
+    second = joined(jobs)
+    assert (second.incarnation, second.attempt) > (first.incarnation, first.attempt)
+    until(lambda: not any(thread.is_alive() for thread in old), "the job of before is over", 10)
+    assert context.running == [2]
+    assert jobs.hello_of(2) == second
+    assert not [event for event in list(jobs.events.queue) if isinstance(event, Joined)]
+
+
+def test_an_attempt_of_a_lane_that_was_retired_is_not_let_in(jobs: Coordinator) -> None:
+    jobs.start(2)
+    last = joined(jobs)
+    jobs.retire(2)
+    late = connected(jobs, hello(lane=2, incarnation=last.incarnation, attempt=1))
+    assert is_hung_up(late)
+    until(lambda: not cast("Jobs", jobs._context).running, "the lane ends", 10)

@@ -8,6 +8,7 @@ has said hello, an older one gets no word in, and what it wrote is never committ
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import queue
 import re
@@ -84,16 +85,21 @@ class Coordinator:
         self._newest: dict[int, tuple[int, int]] = {}
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self._jobs: dict[int, Any] = {}
+        self._jobs: list[Any] = []
         self._failures: dict[int, list[str]] = {}
-        self._retired: set[int] = set()
+        self._retired: dict[int, threading.Event] = {}  # of each lane's present life: a number may be used again
+        self._incarnations = itertools.count()
         threading.Thread(target=self._accept, name="evenflow-accept", daemon=True).start()
 
     def start(self, lane: int) -> None:
         """Submit the job of one lane."""
-        thread = InheritableThread(target=self._keep_running, args=(lane,), name=f"evenflow-lane-{lane}", daemon=True)
-        self._jobs[lane] = thread
-        self._retired.discard(lane)
+        retired = threading.Event()
+        with self._lock:
+            self._retired[lane] = retired
+        thread = InheritableThread(
+            target=self._keep_running, args=(lane, retired), name=f"evenflow-lane-{lane}", daemon=True
+        )
+        self._jobs.append(thread)
         lanes_running[self._group] += 1
         thread.start()
 
@@ -113,7 +119,7 @@ class Coordinator:
     def retire(self, lane: int) -> None:
         """End one lane for good."""
         with self._lock:
-            self._retired.add(lane)
+            self._retired[lane].set()
             link = self._links.get(lane)
         if link is not None:
             with contextlib.suppress(OSError, ValueError), link.sending:
@@ -142,11 +148,11 @@ class Coordinator:
         for link in links:
             with contextlib.suppress(OSError, ValueError), link.sending:
                 link.connection.send_bytes(encode(Stop()))
-        for thread in self._jobs.values():
+        for thread in self._jobs:
             thread.join(_JOIN_S)
         for link in links:
             _hang_up(link.connection)
-        if any(thread.is_alive() for thread in self._jobs.values()):
+        if any(thread.is_alive() for thread in self._jobs):
             self._context.cancelJobGroup(self._group)
         lanes_running.pop(self._group, None)
         with contextlib.suppress(OSError):
@@ -155,17 +161,16 @@ class Coordinator:
 
     # --- threads -------------------------------------------------------------------------------------------------
 
-    def _keep_running(self, lane: int) -> None:
-        """Run the lane's job, again and again, until the query stops."""
-        incarnation = 0
-        while not self._stopping.is_set() and lane not in self._retired:
+    def _keep_running(self, lane: int, retired: threading.Event) -> None:
+        """Run the lane's job, again and again, until the query stops or the lane is retired."""
+        while not self._stopping.is_set() and not retired.is_set():
+            incarnation = next(self._incarnations)
             self._context.setJobGroup(self._group, f"evenflow lane {lane}", interruptOnCancel=True)
             task = lane_task(self._config_of(lane), self._address, self._key, self._run, incarnation)
             try:
                 self._context.parallelize([lane], 1).mapPartitionsWithIndex(task).collect()
             except Exception as error:  # noqa: BLE001 - a lost task; the next incarnation takes over
                 self._failures.setdefault(lane, []).append(str(error))
-            incarnation += 1
             self._stopping.wait(_RESUBMIT_PAUSE_S)
 
     def _accept(self) -> None:
@@ -189,7 +194,8 @@ class Coordinator:
         """Let the newest attempt in and fence off the one before."""
         number = (hello.incarnation, hello.attempt)
         with self._lock:
-            if self._stopping.is_set() or number <= self._newest.get(hello.lane, (-1, -1)):
+            gone = self._stopping.is_set() or (hello.lane in self._retired and self._retired[hello.lane].is_set())
+            if gone or number <= self._newest.get(hello.lane, (-1, -1)):
                 return False
             self._newest[hello.lane] = number
             self._failures.pop(hello.lane, None)
