@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from evenflow.migration import Event
-from evenflow.model import ControlMessage, Epoch
+from evenflow.model import ControlMessage, Epoch, SlotId
 from evenflow.sim.messages.autoflow import AutoFlowLane, AutoFlowMapper
 from evenflow.sim.messages.decider import Decider
 from evenflow.sim.messages.lane import Handoff
 from evenflow.sim.messages.plant import Plant
 from evenflow.sim.messages.run import AutoFlowRun, autoflow_run
 from evenflow.sim.messages.stream import RecordStream
+from evenflow.sim.messages.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,37 +31,44 @@ class Resume:
 class HaltingMapper(AutoFlowMapper):
     """Holds every record, whatever its slot, from the first marker of a migration to the word to resume."""
 
-    halted: Epoch | None = None
+    def __init__(self, world: World, mapper: int, ports: int) -> None:
+        """Begin with everything running."""
+        super().__init__(world, mapper, ports)
+        self.halted: dict[Epoch, ControlMessage] = {}
+        self.stalled: list[int] = []
 
     def begin(self, message: ControlMessage) -> None:
         """Halt if anything moves."""
         super().begin(message)
         if message.migration:
-            self.halted = message.event_time
+            self.halted[message.event_time] = message
 
     def control(self, port: int, message: Any) -> None:
         """Resume, or go on as AutoFlow does."""
         if isinstance(message, Resume):
-            if message.epoch == self.halted:
-                self.halted = None
-                super().forget(ControlMessage(message.epoch, self._moves))
-                for record in self.buffers.pop(-message.epoch, []):
-                    self.route(record)
+            if message.epoch in self.halted:
+                self.resume(self.halted.pop(message.epoch))
         else:
             super().control(port, message)
 
+    def resume(self, message: ControlMessage) -> None:
+        """Let all records go on, unless the next migration has begun already."""
+        super().forget(message)
+        if not self.halted:
+            stalled, self.stalled = self.stalled, []
+            for record in stalled:
+                self.route(record)
+
     def waits(self, port: int, record: int, slot: int) -> bool:
         """Put everything aside while halted."""
-        if self.halted is None:
+        if not self.halted:
             return super().waits(port, record, slot)
-        self.buffers.setdefault(-self.halted, []).append(record)
+        self.stalled.append(record)
         return True
 
     def forget(self, message: ControlMessage) -> None:
         """Keep holding until the word to resume."""
-        if message.event_time == self.halted:
-            self._moves = message.moves
-        else:
+        if message.event_time not in self.halted:
             super().forget(message)
 
 
@@ -78,12 +86,13 @@ class BlockingMapper(AutoFlowMapper):
 class BlockingLane(AutoFlowLane):
     """Blocks channels that have delivered the marker of a migration it takes part in."""
 
-    def __init__(self, world: Any, lane: int, ports: int, service: int) -> None:
+    def __init__(self, world: World, lane: int, ports: int, service: int) -> None:
         """Begin with open channels."""
         super().__init__(world, lane, ports, service)
         self.blocked: set[int] = set()
         self.aside: list[tuple[int, Any]] = []
-        self.awaited = 0
+        self.awaited: set[tuple[SlotId, Epoch]] = set()
+        self.arrived: set[tuple[SlotId, Epoch]] = set()
 
     def admits(self, port: int, record: int, slot: int) -> bool:
         """Put aside what comes by a blocked channel."""
@@ -103,9 +112,9 @@ class BlockingLane(AutoFlowLane):
         return super().control(port, message)
 
     def begin(self, message: ControlMessage) -> None:
-        """Count the states to wait for; records wait with their channels."""
+        """Note the states to wait for; records wait with their channels."""
         super().begin(message)
-        self.awaited += sum(1 for move in message.moves if move.target == self.lane)
+        self.awaited = {(move.slot, message.event_time) for move in message.moves if move.target == self.lane}
 
     def complete(self, message: ControlMessage) -> int:
         """Open the channels again, unless a state is awaited."""
@@ -114,13 +123,13 @@ class BlockingLane(AutoFlowLane):
         return busy
 
     def after_install(self, handoff: Handoff) -> None:
-        """Open the channels again once the last state is here."""
+        """Open the channels again once the last state is here; one may come before its marker."""
         super().after_install(handoff)
-        self.awaited -= 1
+        self.arrived.add((handoff.move.slot, handoff.epoch))
         self._open()
 
     def _open(self) -> None:
-        if self.awaited == 0 and len(self.blocked) == len(self.port_epoch):
+        if self.awaited <= self.arrived and len(self.blocked) == len(self.port_epoch):
             self.blocked = set()
             self.queue.extendleft(reversed(self.aside))
             self.aside = []
