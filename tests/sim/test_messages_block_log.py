@@ -97,7 +97,7 @@ def test_a_lane_that_lets_go_of_a_slot_in_hand_is_caught(monkeypatch: pytest.Mon
     lets_go = LogLane._let_all_go
 
     def careless(lane: LogLane) -> None:
-        lane._serving = (-1, -1)
+        lane._in_hand = -1
         lets_go(lane)
 
     monkeypatch.setattr(LogLane, "_let_all_go", careless)

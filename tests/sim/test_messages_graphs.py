@@ -21,7 +21,8 @@ from evenflow.policies.autoflow import AutoFlow
 from evenflow.sim.messages.dataflow import Environment
 from evenflow.sim.messages.decider import Script
 from evenflow.sim.messages.folds import HISTORY, SUM
-from evenflow.sim.messages.loops import NOTHING, loop_run
+from evenflow.sim.messages.lane import NOTHING
+from evenflow.sim.messages.loops import loop_run
 from evenflow.sim.messages.plant import Plant
 from evenflow.sim.messages.run import autoflow_run
 from evenflow.sim.messages.static import pre_aggregation_run, rehashing_run

@@ -17,7 +17,7 @@ from evenflow.control.controller import Ack
 from evenflow.migration import Event
 from evenflow.model import ControlMessage, Epoch, LoadReport
 from evenflow.sim.messages.decider import Decider
-from evenflow.sim.messages.lane import Handoff, Lane, LetGo
+from evenflow.sim.messages.lane import Lane, LetGo
 from evenflow.sim.messages.loop import Channel
 from evenflow.sim.messages.mapper import FINISHED, Finished, Mapper
 from evenflow.sim.messages.world import MoveTrace, World
@@ -95,7 +95,6 @@ class AutoFlowLane(Lane):
         super().__init__(world, lane, ports, service)
         self.seen: list[Epoch] = []
         self.reports: Channel | None = None
-        self.acks: Channel | None = None
         self._newest = 0
 
     def control(self, port: int, message: Any) -> int:
@@ -125,19 +124,6 @@ class AutoFlowLane(Lane):
             self.reports.send(self.load_report(epoch - 1))
         leaving = [move for move in message.moves if move.source == self.lane]
         return sum(self.let_go(LetGo(move, epoch)) for move in leaving)
-
-    def send_state(self, handoff: Handoff) -> int:
-        """Say that the slot has left, too."""
-        self._acknowledge(handoff, Event.HANDED_OFF)
-        return super().send_state(handoff)
-
-    def after_install(self, handoff: Handoff) -> None:
-        """Say that the slot has come."""
-        self._acknowledge(handoff, Event.INSTALLED)
-
-    def _acknowledge(self, handoff: Handoff, event: Event) -> None:
-        if self.acks is not None:
-            self.acks.send((handoff.move.slot, handoff.epoch, event))
 
 
 @dataclass

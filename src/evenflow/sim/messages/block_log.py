@@ -54,7 +54,6 @@ class LogLane(Lane):
         self.at_once = at_once
         self.finished: Epoch = -1
         self.reports: Channel | None = None
-        self.acks: Channel | None = None
         self._leaving: list[LetGo] = []
 
     def take_block(self, _: int, block: Block) -> None:
@@ -74,9 +73,8 @@ class LogLane(Lane):
 
     def _let_all_go(self) -> None:
         """Hand off all that leaves at once, but for the slot of the record in hand."""
-        busy_with = self.world.slot_of[self._serving[1]] if self._serving[1] >= 0 else -1
-        now = {order.move.slot: order for order in self._leaving if order.move.slot != busy_with}
-        self._leaving = [order for order in self._leaving if order.move.slot == busy_with]
+        now = {order.move.slot: order for order in self._leaving if order.move.slot != self.slot_in_hand}
+        self._leaving = [order for order in self._leaving if order.move.slot == self.slot_in_hand]
         if not now:
             return
         backlog: dict[SlotId, list[tuple[int, int]]] = {slot: [] for slot in now}
@@ -94,7 +92,6 @@ class LogLane(Lane):
 
     def after_record(self, record: int) -> None:  # noqa: ARG002 - the interface
         """Let go of the slot that was in hand."""
-        self._serving = (-1, -1)
         if self._leaving:
             self._let_all_go()
 
@@ -111,19 +108,6 @@ class LogLane(Lane):
     def epoch_of(self, port: int) -> Epoch:  # noqa: ARG002 - the interface
         """Return the newest: of a slot that is awaited, nothing older can be in this lane's queue."""
         return 1 << 60
-
-    def send_state(self, handoff: Handoff) -> int:
-        """Say that the slot has left, too."""
-        self._acknowledge(handoff, Event.HANDED_OFF)
-        return super().send_state(handoff)
-
-    def after_install(self, handoff: Handoff) -> None:
-        """Say that the slot has come."""
-        self._acknowledge(handoff, Event.INSTALLED)
-
-    def _acknowledge(self, handoff: Handoff, event: Event) -> None:
-        if self.acks is not None:
-            self.acks.send((handoff.move.slot, handoff.epoch, event))
 
 
 @dataclass(slots=True)

@@ -81,7 +81,6 @@ class Consumer(Lane):
         """Begin with nothing to move."""
         super().__init__(world, lane, ports, service)
         self.producers: list[Channel] = []
-        self.controller: Channel | None = None
         self._acks: dict[LetGo, int] = {}
 
     def ordered(self, _: int, order: LetGo) -> None:
@@ -101,24 +100,14 @@ class Consumer(Lane):
         """Take an acknowledgement that came by another way than the data: right when it arrives."""
         self.control(port, message)
 
-    def send_state(self, handoff: Handoff) -> int:
-        """Tell the controller, too."""
-        self._tell(handoff, Event.HANDED_OFF)
-        return super().send_state(handoff)
-
     def after_install(self, handoff: Handoff) -> None:
         """Restart the input of the slot."""
         self._to_producers(Restart(handoff.move))
-        self._tell(handoff, Event.INSTALLED)
 
     def _to_producers(self, message: Any) -> None:
         for channel in self.producers:
             self.world.trace.messages["control"] += 1
             channel.send(message)
-
-    def _tell(self, handoff: Handoff, event: Event) -> None:
-        if self.controller is not None:
-            self.controller.send((handoff.move.slot, handoff.epoch, event))
 
 
 @dataclass(slots=True)
@@ -162,7 +151,7 @@ def flux_run(
     run = FluxRun(world, decider or Script(), producers, consumers, [])
     for consumer in consumers:
         consumer.producers = [world.channel(producer.receive, 0, control) for producer in producers]
-        consumer.controller = world.channel(run.hear, consumer.lane, control)
+        consumer.acks = world.channel(run.hear, consumer.lane, control)
     run.orders = [world.channel(consumer.ordered, 0, control) for consumer in consumers]
     if not acks_in_order:
         for producer in producers:

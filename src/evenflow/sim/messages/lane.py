@@ -12,11 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from evenflow.migration import Event
 from evenflow.model import Epoch, LaneId, LaneLoad, LoadReport, Move, SlotId, SlotLoads
 from evenflow.sim.messages.folds import KeyState
+from evenflow.sim.messages.loop import Channel
 from evenflow.sim.messages.world import World
 
 BYTES_PER_KEY = 100
+NOTHING = -1
 _LATER = 1 << 20
 
 
@@ -54,8 +57,9 @@ class Lane:
         self.peers: list[Lane] = []
         self.served = 0
         self._early: set[tuple[SlotId, Epoch]] = set()
+        self.acks: Channel | None = None
         self._busy = False
-        self._serving = (-1, -1)
+        self._in_hand = NOTHING
         self._tally = [[0] * world.stream.slots for _ in range(ports)]
         self._closed: dict[Epoch, Any] = {}
         self._epoch_began = 0
@@ -87,7 +91,7 @@ class Lane:
                     continue
                 if self.holds_slots and holder[slot] != self.lane:
                     world.checker.found["a slot was served by a lane that does not hold it"] += 1
-                self._busy, self._serving = True, (port, message)
+                self._busy, self._in_hand = True, message
                 world.loop.at(world.loop.now + self.service, self._done, port, message, self.rank)
                 return
             busy = self.control(port, message)
@@ -95,7 +99,7 @@ class Lane:
                 self._busy = True
                 world.loop.at(world.loop.now + busy, self._free, None, None)
                 return
-        self._busy, self._serving = False, (-1, -1)
+        self._busy = False
 
     def _done(self, port: int, record: int) -> None:
         world = self.world
@@ -107,11 +111,17 @@ class Lane:
         self._tally[port][slot] += 1
         self.served += 1
         world.checker.served(record, self.lane, world.loop.now)
+        self._in_hand = NOTHING
         self.after_record(record)
         self._next()
 
     def _free(self, _: Any, __: Any) -> None:
         self._next()
+
+    @property
+    def slot_in_hand(self) -> SlotId:
+        """The slot of the record that is being served, -1 if there is none."""
+        return NOTHING if self._in_hand == NOTHING else self.world.slot_of[self._in_hand]
 
     def wake(self) -> None:
         """Go on if there is something to do and nothing is being done."""
@@ -176,6 +186,7 @@ class Lane:
         if trace is not None:
             trace.handed_off, trace.keys = world.loop.now, len(handoff.state)
         world.trace.messages["state"] += 1
+        self._acknowledge(handoff, Event.HANDED_OFF)
         world.loop.at(world.loop.now + trip, self.peers[handoff.move.target].state_arrives, self.lane, handoff)
         return own
 
@@ -194,8 +205,13 @@ class Lane:
         trace = world.trace.moves.get((slot, handoff.epoch))
         if trace is not None:
             trace.installed, trace.buffered = world.loop.now, len(waited)
+        self._acknowledge(handoff, Event.INSTALLED)
         self.after_install(handoff)
         self.wake()
+
+    def _acknowledge(self, handoff: Handoff, event: Event) -> None:
+        if self.acks is not None:
+            self.acks.send((handoff.move.slot, handoff.epoch, event))
 
     def after_install(self, handoff: Handoff) -> None:
         """A slot has been installed."""

@@ -17,14 +17,13 @@ from typing import Any
 from evenflow.model import ControlMessage, Epoch
 from evenflow.sim.messages.autoflow import AutoFlowLane, AutoFlowMapper, Scheduler
 from evenflow.sim.messages.decider import Decider
+from evenflow.sim.messages.lane import NOTHING
 from evenflow.sim.messages.loop import Channel
 from evenflow.sim.messages.mapper import Source
 from evenflow.sim.messages.plant import Plant
 from evenflow.sim.messages.run import Result, connect, finish
 from evenflow.sim.messages.stream import RecordStream
 from evenflow.sim.messages.world import World
-
-NOTHING = -1
 
 
 @dataclass(frozen=True, slots=True)

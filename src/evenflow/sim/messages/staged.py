@@ -109,12 +109,11 @@ class StagedReducer(Reducer):
 
     def _agree_when_idle(self) -> None:
         """Stop after the record in hand, then say so."""
-        if self._proposed is not None and self._serving[1] < 0:
+        if self._proposed is not None and self.slot_in_hand < 0:
             self.wires[0].send(("agree", self._proposed[0]))
 
     def after_record(self, record: int) -> None:  # noqa: ARG002 - the interface
         """A record in hand was waited for."""
-        self._serving = (-1, -1)
         if self.stage is Stage.SYNCHRONIZING:
             self._agree_when_idle()
 

@@ -87,14 +87,12 @@ class StateForwardingReducer(Reducer):
         self._send_states()
 
     def _send_states(self) -> None:
-        busy_with = self.world.slot_of[self._serving[1]] if self._busy and self._serving[1] >= 0 else -1
-        for slot in sorted(self.unsent - {busy_with}):
+        for slot in sorted(self.unsent - {self.slot_in_hand}):
             self.unsent.remove(slot)
             self.forwards[self.leaving[slot]].send(StateOf(slot, self.take_out(slot)))
 
     def after_record(self, record: int) -> None:  # noqa: ARG002 - the interface
         """What was in service when the ring changed can go now."""
-        self._serving = (-1, -1)
         if self.unsent:
             self._send_states()
 
@@ -150,9 +148,8 @@ class SimpleReducer(Reducer):
         self._let_all_go()
 
     def _let_all_go(self) -> None:
-        busy_with = self.world.slot_of[self._serving[1]] if self._busy and self._serving[1] >= 0 else -1
-        now = [order for order in self.to_leave if order.move.slot != busy_with]
-        self.to_leave = [order for order in self.to_leave if order.move.slot == busy_with]
+        now = [order for order in self.to_leave if order.move.slot != self.slot_in_hand]
+        self.to_leave = [order for order in self.to_leave if order.move.slot == self.slot_in_hand]
         for order in now:
             self._let_go_behind_its_own(order)
 
@@ -171,7 +168,6 @@ class SimpleReducer(Reducer):
 
     def after_record(self, record: int) -> None:  # noqa: ARG002 - the interface
         """What was in service when the ring changed can go now."""
-        self._serving = (-1, -1)
         if self.to_leave:
             self._let_all_go()
 
