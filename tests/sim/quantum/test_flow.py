@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from evenflow.policies import policy_named
+from evenflow.sim.quantum import Flow, Loaded, Scenario, Timeline, simulate, uniform
+from evenflow.sim.quantum.flow import Producers, _by_lane, _in_turn, _until_buffer_is_full
+
+LANES, COST_S = 4, 1e-3
+
+
+def stage(buffer: float, *, exchange: bool = False, duration_s: float = 10.0, together: bool = True) -> Timeline:
+    """Four lanes of 1,000 records/s, one of them at a quarter of its speed."""
+    scenario = Scenario(
+        lanes=LANES,
+        slots=LANES,
+        arrivals=uniform(LANES, 1.0),
+        seconds_per_record=COST_S,
+        duration_s=duration_s,
+        step_s=0.01,
+        epoch_steps=100,
+        speeds=Loaded([0], 0.25),
+        flow=Flow(LANES, 10, buffer, exchange=exchange, together=together),
+    )
+    return simulate(scenario, policy_named("static"))
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_one_slow_consumer_slows_all_when_queues_block(together: bool) -> None:
+    rate = stage(0, exchange=True, together=together).throughput[2:].mean()
+    assert rate == pytest.approx(0.25 * LANES / COST_S, rel=0.15)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_skew_buffer_serves_the_others_while_one_is_blocked(together: bool) -> None:
+    ideal = (LANES - 0.75) / COST_S
+    buffered = stage(20_000, together=together).throughput[2:].mean()
+    divided = stage(5_000, exchange=True, duration_s=30, together=together).throughput[-5:].mean()
+    assert buffered == pytest.approx(ideal, rel=0.05)
+    assert divided < 0.6 * ideal
+
+
+def test_a_full_skew_buffer_blocks_too() -> None:
+    timeline = stage(300, duration_s=20)
+    assert timeline.throughput[-5:].mean() == pytest.approx(0.25 * LANES / COST_S, rel=0.15)
+
+
+def test_producers_never_hold_more_than_their_space() -> None:
+    rng = np.random.default_rng(1)
+    producers = Producers(Flow(4, 10, 100), 16, 4, rng)
+    owner, stalled, shares = np.arange(16) % 4, np.arange(16) == 3, np.full(16, 1 / 16)
+    for _ in range(200):
+        producers.fill(shares, owner, stalled, 0.01)
+        # All four together; what is drawn may land off the expected mix by chance, never by more than that.
+        assert producers.buffer.sum() <= 4 * 100 + 5 * np.sqrt(400)
+        producers.taken(np.zeros(4))  # lanes take all they get
+    assert producers.buffer[:, 3].sum() > 300  # in the end the stalled slot fills it (FX-A15)
+
+
+def test_nothing_is_made_that_does_not_wait_or_leave() -> None:
+    producers = Producers(Flow(4, 10, 100, packet_records=5.0), 8, 4, np.random.default_rng(2))
+    owner, nothing, left = np.arange(8) % 4, np.zeros(8, np.bool_), np.zeros(8)
+    for _ in range(50):
+        left += producers.fill(np.full(8, 1 / 8), owner, nothing, 0.01)
+        producers.taken(np.zeros(4))
+    assert producers.made == pytest.approx(left + producers.buffer.sum(axis=0))
+
+
+amounts = npst.arrays(np.float64, (2, 9), elements=st.floats(0, 100))
+
+
+@given(
+    amounts,
+    st.lists(st.integers(0, 2), min_size=9, max_size=9),
+    npst.arrays(np.float64, (2, 3), elements=st.floats(0, 200)),
+)
+@settings(max_examples=100, deadline=None)
+def test_slots_of_a_blocked_connection_are_served_in_turn(
+    ready: np.ndarray, owners: list[int], room: np.ndarray
+) -> None:
+    owner = np.array(owners)
+    going = _in_turn(ready, owner, room, _by_lane(ready, owner, 3))
+    assert (going <= ready + 1e-9).all()
+    assert _by_lane(going, owner, 3) == pytest.approx(np.minimum(room, _by_lane(ready, owner, 3)), abs=1e-6)
+    for row in range(2):
+        for lane in range(3):
+            sent, had = going[row, owner == lane], ready[row, owner == lane]
+            held_back = sent < had - 1e-6
+            if held_back.any():  # who got less than it had got as much as anybody
+                assert sent[held_back].min() >= sent.max() - 1e-6
+
+
+@given(
+    npst.arrays(np.float64, (1, 4), elements=st.floats(0, 50)),
+    npst.arrays(np.float64, 4, elements=st.floats(0.01, 1)),
+    st.floats(0, 500),
+    st.floats(0, 0.5),
+)
+@settings(max_examples=100, deadline=None)
+def test_producers_stop_exactly_when_the_buffer_is_full(
+    free: np.ndarray, weights: np.ndarray, space: float, aside: float
+) -> None:
+    shares = weights / weights.sum() * (1 - aside)
+    count = _until_buffer_is_full(free, shares, aside, np.array([space]))[0]
+    left_over = count * aside + np.maximum(0.0, count * shares - free[0]).sum()
+    assert left_over == pytest.approx(space, rel=1e-6, abs=1e-6)
