@@ -264,11 +264,13 @@ def _note(settings: Settings) -> str:
 
 
 def _picture(run: ScenarioRun, off: ScenarioRun | None = None) -> Picture:
-    marks = [(time, "migration") for time in run.migrations_s]
+    marks = [(time, f"migration, {time:g} s") for time in run.migrations_s]
     reducers = range(run.scenario.reducers)
     latency = [Series(f"reducer {at}", *_lists(run.latency_samples(at))) for at in reducers]
     if off is not None:
-        latency.append(Series("reducer 0, off", *_lists(off.latency_samples(0))))
+        times, values = off.latency_samples(0)
+        shown = times <= run.scenario.duration_s
+        latency.append(Series("reducer 0, off", *_lists((times[shown], values[shown]))))
     rates = [Series(f"reducer {at}", *_lists(run.throughput_samples(at)), kind="steps") for at in reducers]
     return Picture(
         (
