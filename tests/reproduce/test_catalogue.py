@@ -62,3 +62,10 @@ def test_looking_up_one_paper_imports_no_other_and_no_plots() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_ids_are_exactly_those_of_the_five_papers_and_the_cross_table() -> None:
+    counts = {"AF": 15, "LR": 7, "GZ": 9, "FX": 12, "DP": 8}
+    expected = [f"{paper}-E{number}" for paper, count in counts.items() for number in range(1, count + 1)]
+    assert [experiment.id for experiment in every_experiment()] == [*expected, "cross"]
+    assert [experiment.id for experiment in select(["all"], "sim").experiments] == expected
