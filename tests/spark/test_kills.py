@@ -10,12 +10,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import evenflow as ef
 from evenflow.control.journal import LanesChanged, StateMoved
 from evenflow.errors import EvenflowError
 from evenflow.lane.faults import POINTS
+from evenflow.spark.conductor import Handover
 from tests.spark.drivers import check_results, marks, run_until_done
 from tests.spark.streams import (
     Bench,
@@ -45,6 +47,13 @@ LANE_DEATHS = (
     "lane.before-fold@1:7",  # with the one below: both lanes in one epoch
     "lane.changes-written@0:7",
 )
+COPYING_DEATHS = ("lane.preparing@1",)
+RESIZE_DEATHS = (
+    "lane.adopting@2",  # the new lane, when it gets its first slots
+    "lane.releasing@0:*",
+    "lane.released@1:*",
+    "lane.folded@2:*",
+)
 DRIVER_DEATHS = (
     "driver.before-accept@*:1",
     "driver.after-accept@*:1",
@@ -56,25 +65,71 @@ DRIVER_DEATHS = (
 
 
 def test_there_is_a_death_for_every_point() -> None:
-    assert {fault.partition("@")[0] for fault in LANE_DEATHS + DRIVER_DEATHS} == set(POINTS)
+    deaths = LANE_DEATHS + COPYING_DEATHS + RESIZE_DEATHS + DRIVER_DEATHS
+    assert {fault.partition("@")[0] for fault in deaths} == set(POINTS)
 
 
-def test_lanes_die_at_every_point_and_the_query_goes_on(bench: Bench, kill_lanes: Callable[..., Path]) -> None:
-    done = kill_lanes(*LANE_DEATHS)
-    tables = [one_bid_per_key(epoch) for epoch in range(9)]
-    query = bench.start(totals(bench.stream()).balance(lanes=2, slots=16, policy="static", strategy="sudden"))
-    for epoch, table in enumerate(tables):
-        query.rebalance([(slot, (slot + epoch) % 2) for slot in range(16)])
-        bench.feed(table)
-        query.processAllAvailable()
-    assert {path.name for path in done.iterdir()} == marks(LANE_DEATHS)
-    assert len([entry for entry in query.journal().of(LanesChanged) if entry.lost]) >= len(LANE_DEATHS)
-    assert query.journal().of(StateMoved)
+def all_is_as_if_nobody_had_died(bench: Bench, query: ef.Query, tables: list[pa.Table]) -> None:
+    """Compare with a run without failures; each key's count rose by one with every epoch and was published once."""
     expected = Expected(tables)
     published = read_published(bench.out)
     assert published == expected.published
     counts_rise_by_one(published.elements(), len(tables))
     assert set(state_of(query)) == set(expected.state.values())
+
+
+@pytest.mark.parametrize(
+    ("handover", "copied"),
+    [("at once", False), ("at the timestamp", True)],
+    ids=["at once", "at the timestamp and copied ahead"],
+)
+def test_lanes_die_at_every_point_and_the_query_goes_on(
+    bench: Bench, kill_lanes: Callable[..., Path], handover: Handover, copied: bool
+) -> None:
+    """The other two of the four kinds of move are mixed with deaths in one process: see tests/scenarios."""
+    deaths = LANE_DEATHS + (COPYING_DEATHS if copied else ())
+    done = kill_lanes(*deaths)
+    tables = [one_bid_per_key(epoch) for epoch in range(9)]
+    stateful = totals(bench.stream()).balance(
+        lanes=2,
+        slots=16,
+        policy="static",
+        strategy="sudden",
+        handover=handover,
+        copy_ahead_bytes=1 if copied else None,
+        settle_windows=0,
+    )
+    query = bench.start(stateful)
+    for epoch, table in enumerate(tables):
+        query.rebalance([(slot, (slot + epoch) % 2) for slot in range(16)])
+        bench.feed(table)
+        query.processAllAvailable()
+    assert {path.name for path in done.iterdir()} == marks(deaths)
+    assert len([entry for entry in query.journal().of(LanesChanged) if entry.lost]) >= len(deaths)
+    assert query.journal().of(StateMoved)
+    all_is_as_if_nobody_had_died(bench, query, tables)
+
+
+def test_lanes_die_while_lanes_come_and_go(bench: Bench, kill_lanes: Callable[..., Path]) -> None:
+    done = kill_lanes(*RESIZE_DEATHS)
+    tables: list[pa.Table] = []
+    query = bench.start(totals(bench.stream()).balance(lanes=2, slots=16, policy="static", strategy="sudden"))
+
+    def lanes_are(count: int) -> bool:
+        """Feed one more epoch, since slots move with epochs, and look."""
+        tables.append(one_bid_per_key(len(tables)))
+        bench.feed(tables[-1])
+        query.processAllAvailable()
+        table = query._engine.controller.table
+        return len(table.lanes) == len(set(table.owners.tolist())) == count
+
+    assert lanes_are(2)
+    query.resize(3)
+    until(lambda: lanes_are(3), "the new lane has slots")
+    query.resize(1)
+    until(lambda: lanes_are(1), "two lanes are gone")
+    assert {path.name for path in done.iterdir()} == marks(RESIZE_DEATHS)
+    all_is_as_if_nobody_had_died(bench, query, tables)
 
 
 def test_lanes_killed_between_epochs_come_back_with_their_state(bench: Bench) -> None:
