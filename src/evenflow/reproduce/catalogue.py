@@ -9,6 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from evenflow.errors import InputError
+from evenflow.reproduce.engines import with_engines
 from evenflow.reproduce.experiment import Engine, Experiment
 
 ALL = "all"
@@ -24,11 +25,11 @@ class Paper:
     name: str
 
     def experiments(self) -> tuple[Experiment, ...]:
-        """Import the module and return its experiments."""
+        """Import the module and return its experiments, with their runs on Spark where there are any."""
         if find_spec(self.module) is None:
             return ()
         found: tuple[Experiment, ...] = getattr(import_module(self.module), "EXPERIMENTS", ())
-        return found
+        return tuple(with_engines(experiment) for experiment in found)
 
 
 PAPERS = (

@@ -89,4 +89,5 @@ def _cost_s(file: WindowFile) -> FloatArray:
     mean = busy.sum() / max(1.0, records.sum())
     if mean <= 0:
         raise InputError("replay: the windows tell no busy time; give busy_s per slot or idle_s per lane")
-    return np.divide(busy, records, out=np.full(busy.size, mean), where=(records > 0) & (busy > 0))
+    cost: FloatArray = np.divide(busy, records, out=np.full(busy.size, mean), where=(records > 0) & (busy > 0))
+    return cost

@@ -81,7 +81,7 @@ class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table of the file; a key it does not have is an error."""
 
 
-class LoadPart(_Part, kw_only=True):
+class LoadPart(_Part, frozen=True, kw_only=True):
     """`[load]`: what arrives."""
 
     records_per_s: Positive
@@ -94,7 +94,7 @@ class LoadPart(_Part, kw_only=True):
     poisson: bool = True
 
 
-class LanePart(_Part, kw_only=True):
+class LanePart(_Part, frozen=True, kw_only=True):
     """`[lane]`: what an ordinary lane can do."""
 
     records_per_s: Positive
@@ -102,13 +102,13 @@ class LanePart(_Part, kw_only=True):
     start_s: NotNegative = 1.0
 
 
-class SlotPart(_Part, kw_only=True):
+class SlotPart(_Part, frozen=True, kw_only=True):
     """`[slot]`: what a slot holds."""
 
     state_bytes: NotNegative = 0.0
 
 
-class BalancePart(_Part, kw_only=True):
+class BalancePart(_Part, frozen=True, kw_only=True):
     """`[balance]`: who decides and how slots change hands."""
 
     policy: str = DEFAULT_POLICY
@@ -120,7 +120,7 @@ class BalancePart(_Part, kw_only=True):
     controller: dict[str, Any] = {}
 
 
-class MovePart(_Part, kw_only=True):
+class MovePart(_Part, frozen=True, kw_only=True):
     """`[move]`: what moving costs each of the two lanes, and the network."""
 
     seconds_per_byte: NotNegative = 1e-8
@@ -129,7 +129,7 @@ class MovePart(_Part, kw_only=True):
     network_latency_s: NotNegative = 0.0
 
 
-class TimePart(_Part, kw_only=True):
+class TimePart(_Part, frozen=True, kw_only=True):
     """`[time]`: the quantum, the epoch and the row of the timeline."""
 
     step_s: Positive = 0.1
@@ -137,12 +137,12 @@ class TimePart(_Part, kw_only=True):
     row_s: Positive | None = None
 
 
-class _Event(_Part, tag_field="kind", kw_only=True):
+class _Event(_Part, frozen=True, tag_field="kind", kw_only=True):
     at_s: NotNegative
     until_s: Positive = FOREVER
 
 
-class Hotspot(_Event, tag="hotspot", kw_only=True):
+class Hotspot(_Event, frozen=True, tag="hotspot", kw_only=True):
     """`share` of the records goes to some slots."""
 
     share: Share
@@ -150,7 +150,7 @@ class Hotspot(_Event, tag="hotspot", kw_only=True):
     slots: Numbers = ()
 
 
-class MovingHotspot(_Event, tag="moving-hotspot", kw_only=True):
+class MovingHotspot(_Event, frozen=True, tag="moving-hotspot", kw_only=True):
     """A hotspot that stays `every_s` on each of `lanes`, in turn."""
 
     share: Share
@@ -158,27 +158,27 @@ class MovingHotspot(_Event, tag="moving-hotspot", kw_only=True):
     lanes: Numbers
 
 
-class Spike(_Event, tag="spike", kw_only=True):
+class Spike(_Event, frozen=True, tag="spike", kw_only=True):
     """All rates are `factor` times as high."""
 
     factor: Positive
 
 
-class SlowLane(_Event, tag="slow-lane", kw_only=True):
+class SlowLane(_Event, frozen=True, tag="slow-lane", kw_only=True):
     """Lanes have a part of their speed only."""
 
     lanes: Numbers
     speed: Positive
 
 
-class MemoryPressure(_Event, tag="memory", kw_only=True):
+class MemoryPressure(_Event, frozen=True, tag="memory", kw_only=True):
     """Lanes have so much memory only."""
 
     lanes: Numbers
     memory_bytes: NotNegative
 
 
-class AddLanes(_Event, tag="add-lanes", kw_only=True):
+class AddLanes(_Event, frozen=True, tag="add-lanes", kw_only=True):
     """More lanes are started."""
 
     count: Few
@@ -187,7 +187,7 @@ class AddLanes(_Event, tag="add-lanes", kw_only=True):
 AnyEvent: TypeAlias = Hotspot | MovingHotspot | Spike | SlowLane | MemoryPressure | AddLanes
 
 
-class ScenarioFile(_Part, kw_only=True):
+class ScenarioFile(_Part, frozen=True, kw_only=True):
     """The whole file."""
 
     lanes: Few

@@ -1,0 +1,77 @@
+"""Which experiments also run on Spark, and by what rule: `evenflow reproduce AF-E4 --engine spark`.
+
+The rules are here and the runs elsewhere, so that listing experiments starts no Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from evenflow.reproduce.experiment import Experiment, Outcome, Settings
+
+_OFF = (
+    "latency on hot lanes rises as share, rate and capacity say, within 25 % (shape: factor 2); on the others by at "
+    "most a fifth of that (shape: less); hot lanes are at 85 % of their limit at least (shape: above the others)"
+)
+_ON = (
+    "in the last quarter (max - min)/max is below 0.2 (shape: half of the first); at least 1.25 times as many rows are "
+    "finished as off (shape: more); latency on the slowest lane ends at half of that off (shape: less)"
+)
+_WANDERS = "latency is below that off in total; "
+SPARK_RULES: dict[str, str] = {
+    "AF-E1": _OFF,
+    "AF-E2": _ON,
+    "AF-E3": _OFF,
+    "AF-E4": _ON,
+    "AF-E5": _OFF,
+    "AF-E6": _ON,
+    "AF-E7": _OFF,
+    "AF-E8": _ON,
+    "AF-E9": "balancing takes half of the latency away (shape: some)",
+    "AF-E10": "balancing takes some of the latency away, and less than on a spike twice as long",
+    "AF-E11": _WANDERS + "all but one episode relieved (shape: some)",
+    "AF-E12": _WANDERS + "some episodes relieved and some not (shape: some)",
+    "LR-E1": "the same bins move; sudden's peak is at least twice fluid's (shape: higher)",
+    "LR-E2": "as E1; the steps are 1, one per bin, and bins by pairs (shape: in that order); batched's peak is below "
+    "sudden's by a quarter (shape: below)",
+    "LR-E3": "batched's peak is below sudden's (shape: within 25 %); it is stable NO earlier",
+}
+
+
+def with_engines(experiment: Experiment) -> Experiment:
+    """Return the experiment with its run on Spark, if it has one."""
+    rule = SPARK_RULES.get(experiment.id)
+    if rule is None or "spark" in experiment.engines:
+        return experiment
+
+    def run(settings: Settings) -> Outcome:
+        return (_spark_run(experiment.id) if settings.engine == "spark" else experiment.run)(settings)
+
+    return replace(
+        experiment, rule=f"{experiment.rule} On Spark, match: {rule}.", run=run, engines=(*experiment.engines, "spark")
+    )
+
+
+def _spark_run(id_: str) -> Callable[[Settings], Outcome]:
+    """Return the run; Spark is imported only now."""
+    from evenflow.reproduce.spark_runs import autoflow, reconfiguration
+
+    runs: dict[str, Callable[[Settings], Outcome]] = {
+        "AF-E1": autoflow.off("3/50"),
+        "AF-E2": autoflow.on("3/50"),
+        "AF-E3": autoflow.off("3/80"),
+        "AF-E4": autoflow.on("3/80"),
+        "AF-E5": autoflow.off("5/60"),
+        "AF-E6": autoflow.on("5/60"),
+        "AF-E7": autoflow.off("5/80"),
+        "AF-E8": autoflow.on("5/80"),
+        "AF-E9": autoflow.spikes,
+        "AF-E10": autoflow.short_spikes,
+        "AF-E11": autoflow.wanderer(0.5),
+        "AF-E12": autoflow.wanderer(0.8),
+        "LR-E1": reconfiguration.run_e1,
+        "LR-E2": reconfiguration.run_e2,
+        "LR-E3": reconfiguration.run_e3,
+    }
+    return runs[id_]

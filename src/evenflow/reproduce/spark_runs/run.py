@@ -1,0 +1,317 @@
+"""One query on a local Spark with rate-limited lanes, and what each lane did when."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evenflow.errors import EvenflowError
+from evenflow.model import RoutingTable
+from evenflow.model.balance import max_over_mean
+from evenflow.model.slots import FloatArray
+from evenflow.operators import functions as aggregates
+from evenflow.policies import Policy
+from evenflow.reproduce.spark_runs.transfer import SlowToMove
+from evenflow.reproduce.spark_runs.workload import HotPhase, PhasedFeed
+from evenflow.spark import Query, keyed
+from evenflow.spark.session import quiet_session
+from evenflow.workloads.bids import auctions_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from evenflow.spark.progress import Step
+
+_TICK_S = 0.05
+_PATIENCE_S = 180.0  # with the warm-up: other work may share the machine
+_FILE_S = 0.25
+_WARM_UPS = 3
+_EPOCH = "500 milliseconds"
+_FILES_PER_EPOCH = 4
+
+
+@dataclass(frozen=True)
+class SparkScenario:
+    """What is run. `capacity` is rows per second of a lane, `rate` of the stream; `seconds` count from the first row.
+
+    `first_table` is where slots are before the stream begins; `actions` are done by hand at given moments. With
+    `keys_per_second` state is slow to move.
+    """
+
+    lanes: int
+    slots: int
+    capacity: float
+    rate: float
+    seconds: float
+    phases: Sequence[HotPhase] = (HotPhase(),)
+    policy: str | Policy = "static"
+    strategy: str = "paced"
+    handover: str = "at once"
+    max_lag: int = 4
+    keys: int = 1_000
+    seed: int = 1
+    controller: Mapping[str, Any] = field(default_factory=dict)
+    first_table: RoutingTable | None = None
+    actions: Sequence[tuple[float, Callable[[Query], None]]] = ()
+    keys_per_second: float | None = None
+
+    @property
+    def table(self) -> RoutingTable:
+        """The table that hot lanes are told apart by."""
+        return self.first_table or RoutingTable.even(self.slots, self.lanes)
+
+
+@dataclass(frozen=True)
+class SparkRun:
+    """What came out, epoch by epoch; times in seconds from the first row. Only epochs that all lanes have finished.
+
+    `done_s[e, l]` is when lane l had finished epoch e; `arrived_s[e]` when the middle row of the epoch had come.
+    """
+
+    scenario: SparkScenario
+    epochs: tuple[int, ...]
+    began_s: FloatArray
+    rows: FloatArray
+    busy_s: FloatArray
+    done_s: FloatArray
+    arrived_s: FloatArray
+    latency_p50_s: FloatArray
+    latency_p99_s: FloatArray
+    latency_max_s: FloatArray
+    moves: tuple[dict[str, Any], ...]
+    rows_written: int
+
+    @property
+    def finished_s(self) -> FloatArray:
+        """When all lanes had finished each epoch."""
+        found: FloatArray = self.done_s.max(axis=1)
+        return found
+
+    @property
+    def lane_latency_s(self) -> FloatArray:
+        """The latency of the middle row of each epoch and lane."""
+        return self.done_s - self.arrived_s[:, None]
+
+    @property
+    def imbalance(self) -> FloatArray:
+        """Max / mean of the lanes' busy time, epoch by epoch."""
+        return np.array([max_over_mean(row) for row in self.busy_s])
+
+    @property
+    def backlog_rows(self) -> int:
+        """Rows that had come by the end and that not all lanes had finished."""
+        return max(0, self.rows_written - int(self.rows.sum()))
+
+    @property
+    def move_times_s(self) -> list[float]:
+        """When the epochs began that slots moved with."""
+        at = dict(zip(self.epochs, self.began_s.tolist(), strict=True))
+        return sorted({at[move["epoch"]] for move in self.moves if move["epoch"] in at})
+
+    def throughput(self, since_s: float = 0.0, until_s: float = float("inf")) -> FloatArray:
+        """Return the rows per second that each lane served between two moments."""
+        until_s = min(until_s, float(self.finished_s.max()))
+        inside = (self.done_s > since_s) & (self.done_s <= until_s)
+        served: FloatArray = (self.rows * inside).sum(axis=0) / max(1e-9, until_s - since_s)
+        return served
+
+    def after(self, since_s: float) -> Any:
+        """Return the index of the epochs whose rows came after a moment."""
+        return np.flatnonzero(self.arrived_s > since_s)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures as plain values."""
+        return {
+            "rows_per_s_per_lane": self.scenario.capacity,
+            "input_rows_per_s": self.scenario.rate,
+            "epochs": len(self.epochs),
+            "arrived_s": self.arrived_s,
+            "done_s": self.done_s,
+            "rows": self.rows,
+            "latency_p50_s": self.latency_p50_s,
+            "latency_p99_s": self.latency_p99_s,
+            "imbalance": self.imbalance,
+            "moves": len(self.moves),
+            "move_times_s": self.move_times_s,
+            "rows_written": self.rows_written,
+        }
+
+
+def limited(scenario: SparkScenario) -> str:
+    """Return what every result on Spark has to say about itself."""
+    slow = f", state moves at {scenario.keys_per_second:,.0f} keys/s" if scenario.keys_per_second else ""
+    return (
+        f"Spark on this machine, {scenario.lanes} lanes, each RATE LIMITED to {scenario.capacity:,.0f} rows/s{slow}; "
+        f"{scenario.rate:,.0f} rows/s come in for {scenario.seconds:g} s; latencies are no finer than an epoch (0.5 s "
+        f"or what the machine needs)."
+    )
+
+
+@contextlib.contextmanager
+def local_spark(lanes: int) -> Iterator[SparkSession]:
+    """Start a quiet session with room for so many lanes; stop it in the end."""
+    with tempfile.TemporaryDirectory(prefix="evenflow-spark-", ignore_cleanup_errors=True) as folder:
+        session = quiet_session(lanes + 2, Path(folder) / "spark.log")
+        try:
+            yield session
+        finally:
+            session.stop()
+
+
+def run_on_spark(spark: SparkSession, scenario: SparkScenario) -> SparkRun:
+    """Run the scenario and stop its query."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="evenflow-run-", ignore_cleanup_errors=True))
+        )
+        (folder / "bids").mkdir()
+        feed = _feed(spark, scenario, folder / "bids")
+        query = _started(spark, scenario, feed, folder)
+        stack.callback(query.stop)
+        stack.callback(feed.stop)
+        _warm_up(query, feed, scenario)
+        known = {one["epoch"] for one in query.recentProgress}
+        feed.start()
+        _watch(query, feed, scenario)
+        feed.stop()
+        return _read(query, feed, scenario, known)
+
+
+def _feed(spark: SparkSession, scenario: SparkScenario, folder: Path) -> PhasedFeed:
+    table = scenario.table
+    by_lane = [auctions_of(spark, table, lane, scenario.keys) for lane in range(scenario.lanes)]
+    return PhasedFeed(
+        folder,
+        by_lane[0],
+        0.0,
+        scenario.rate,
+        scenario.seed,
+        _FILE_S,
+        by_lane=[one.hot for one in by_lane if one.hot.size],
+        phases=scenario.phases,
+    )
+
+
+def _started(spark: SparkSession, scenario: SparkScenario, feed: PhasedFeed, folder: Path) -> Query:
+    totals = keyed(feed.stream(spark, _FILES_PER_EPOCH), "auction").agg(
+        total=aggregates.sum("price"), bids=aggregates.count()
+    )
+    if scenario.keys_per_second is not None:
+        slow: Any = SlowToMove(totals.operator, scenario.keys_per_second)
+        totals = replace(totals, operator=slow)
+    handover: Any = scenario.handover
+    return (
+        totals.balance(
+            lanes=scenario.lanes,
+            slots=scenario.slots,
+            policy=scenario.policy,
+            strategy=scenario.strategy,
+            handover=handover,
+            max_lag=scenario.max_lag,
+            **scenario.controller,
+        )
+        .writeStream.option("checkpointLocation", str(folder / "checkpoint"))
+        .option("evenflow.rowsPerSecond", scenario.capacity)
+        .option("evenflow.arrivalColumn", "timestamp")
+        .trigger(processingTime=_EPOCH)
+        .start()
+    )
+
+
+def _warm_up(query: Query, feed: PhasedFeed, scenario: SparkScenario) -> None:
+    """Bring slots to where they are at first, and give every key its state."""
+    moves = RoutingTable.even(scenario.slots, scenario.lanes).difference(scenario.table)
+    wanted = 0
+    if moves:
+        query.rebalance(moves)
+    for number in range(_WARM_UPS):
+        wanted += feed.write_one_each(number)
+        _until(query, partial(_has_done, query, wanted))
+    if moves:
+        _until(query, lambda: len(query.moves()) >= len(moves))
+
+
+def _has_done(query: Query, rows: int) -> bool:
+    return sum(int(one["numInputRows"]) for one in query.recentProgress) >= rows
+
+
+def _until(query: Query, condition: Callable[[], bool]) -> None:
+    began_s = time.monotonic()
+    while not condition():
+        if query.awaitTermination(_TICK_S) or time.monotonic() - began_s > _PATIENCE_S:
+            raise EvenflowError(f"the query did not warm up within {_PATIENCE_S:g} s: is the machine that busy?")
+
+
+def _watch(query: Query, feed: PhasedFeed, scenario: SparkScenario) -> None:
+    """Let time pass, and do by hand what is to be done."""
+    waiting = sorted(scenario.actions, key=lambda action: action[0])
+    while (now_s := time.time() - feed.began_s) < scenario.seconds:
+        while waiting and waiting[0][0] <= now_s:
+            waiting.pop(0)[1](query)
+        if query.awaitTermination(_TICK_S):
+            raise EvenflowError("the query ended before its time")
+
+
+def _read(query: Query, feed: PhasedFeed, scenario: SparkScenario, known: set[int]) -> SparkRun:
+    fresh = [one for one in query.recentProgress if one["epoch"] not in known and one["numInputRows"]]
+    if len(fresh) < 2:  # noqa: PLR2004 - there is nothing to compare
+        raise EvenflowError(
+            f"only {len(fresh)} epochs were finished in {scenario.seconds:g} s: is the machine that busy?"
+        )
+    epochs = tuple(int(one["epoch"]) for one in fresh)
+    rows = _by_lane(fresh, "rows", scenario.lanes)
+    came = np.cumsum([one["numInputRows"] for one in fresh])
+    middle = came - np.array([one["numInputRows"] for one in fresh]) / 2
+    steady = len({phase.rate for phase in scenario.phases}) == 1
+    first = {one["epoch"]: one for one in fresh}
+    began = np.array([datetime.fromisoformat(one["timestamp"]).timestamp() - feed.began_s for one in fresh])
+    arrived = middle / (scenario.rate * scenario.phases[0].rate) if steady else began - _FILE_S
+    latency = {
+        name: np.array([one["latency"].get(name, np.nan) for one in fresh]) for name in ("p50_s", "p99_s", "max_s")
+    }
+    return SparkRun(
+        scenario,
+        epochs,
+        began,
+        rows,
+        _by_lane(fresh, "busy_s", scenario.lanes),
+        _done(query.steps(), fresh, scenario.lanes, feed.began_s),
+        arrived,
+        latency["p50_s"],
+        latency["p99_s"],
+        latency["max_s"],
+        tuple(move for move in query.moves() if move["epoch"] > max(known, default=-1) or move["epoch"] in first),
+        feed.rows_written,
+    )
+
+
+def _by_lane(progress: Sequence[Mapping[str, Any]], name: str, lanes: int) -> FloatArray:
+    found = np.zeros((len(progress), lanes))
+    for at, one in enumerate(progress):
+        for lane in one["lanes"]:
+            found[at, lane["lane"]] = lane[name]
+    return found
+
+
+def _done(steps: Sequence[Step], progress: Sequence[Mapping[str, Any]], lanes: int, zero_s: float) -> FloatArray:
+    """Return when each lane had brought its slots to each epoch, by its commits."""
+    found = np.full((len(progress), lanes), np.nan)
+    epochs = np.array([one["epoch"] for one in progress])
+    for step in sorted(steps, key=lambda step: step.at_s):
+        if step.advances and step.lane < lanes:
+            reached = epochs <= max(advance.version for advance in step.advances)
+            column = found[:, step.lane]
+            column[reached & np.isnan(column)] = step.at_s - zero_s
+    for at, one in enumerate(progress):  # a lane without slots is done with an epoch when it begins
+        began = datetime.fromisoformat(one["timestamp"]).timestamp() - zero_s
+        found[at, np.isnan(found[at])] = began
+    return found
