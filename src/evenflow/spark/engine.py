@@ -128,8 +128,11 @@ class Engine:
         if self.checkpoint.accepted(epoch):
             return
         times = EpochTimes(began_s=time.time())
+        # What is decided while lanes are behind goes with this epoch; lanes have another one to do while it is routed.
+        self._wait_for(lambda: self.lag <= max(1, self.max_lag))
+        times.ready_s = time.time()
         with self._lock:
-            message = self.controller.next_epoch(epoch, times.began_s)
+            message = self.controller.next_epoch(epoch, times.ready_s)
             table = self.controller.table
         routed = self.router.route(batch, epoch, table)
         times.routed_s, times.arrivals = time.time(), routed.arrivals

@@ -29,6 +29,7 @@ class EpochTimes:
     """When an epoch passed which point, in seconds of the wall clock; 0 if it did not."""
 
     began_s: float = 0.0
+    ready_s: float = 0.0
     routed_s: float = 0.0
     waited_s: float = 0.0
     accepted_s: float = 0.0
@@ -37,15 +38,20 @@ class EpochTimes:
     arrivals: tuple[tuple[float, float], ...] = ()  # sampled: when a row arrived, how many rows it stands for
 
     def durations_ms(self) -> dict[str, float]:
-        """Return how long each part took; `wait` is for lanes that are too far behind."""
+        """Return how long each part took; `wait` is for lanes that are too far behind, before and after routing."""
         points = [
-            ("route", self.began_s, self.routed_s),
+            ("wait", self.began_s, self.ready_s),
+            ("route", self.ready_s, self.routed_s),
             ("wait", self.routed_s, self.waited_s),
             ("accept", self.waited_s, self.accepted_s),
             ("work", self.accepted_s, self.committed_s),
             ("publish", self.committed_s, self.published_s),
         ]
-        return {name: round(1e3 * max(0.0, end - start), 3) for name, start, end in points if start and end}
+        durations: dict[str, float] = {}
+        for name, start, end in points:
+            if start and end:
+                durations[name] = round(durations.get(name, 0.0) + 1e3 * max(0.0, end - start), 3)
+        return durations
 
 
 @dataclass
