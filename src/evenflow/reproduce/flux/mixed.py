@@ -52,13 +52,15 @@ class _Pinned:
 
 def _setup(settings: Settings) -> Setup:
     if settings.quick:
-        return Setup(8, 128, 70, 0.025, skew_buffer=SKEW_BUFFER / 4)
+        return Setup(4, 128, 60, 0.025, skew_buffer=SKEW_BUFFER / 8)
     return Setup(MACHINES, 128, 100, 0.02)
 
 
-def _runs(settings: Settings, loaded: tuple[int, ...], pinned: tuple[float, ...]) -> dict[str, Timeline]:
+def _runs(
+    settings: Settings, loaded: tuple[int, ...], pinned: tuple[float, ...], policies: tuple[str, ...] = _POLICIES
+) -> dict[str, Timeline]:
     scenario = memory_run(_setup(settings), _Pinned(pinned), external(loaded))
-    return {policy: run(scenario, policy, settings.seed) for policy in _POLICIES}
+    return {policy: run(scenario, policy, settings.seed) for policy in policies}
 
 
 def _run_e9(settings: Settings) -> Outcome:
@@ -80,7 +82,8 @@ def _run_e9(settings: Settings) -> Outcome:
                 rate["flux-memory"] < 0.99 * min(rate["flux-load"], rate["flux-hybrid"]),
                 rate["flux-memory"] <= 1.01 * lowest,
             ),
-            "memory even is load even enough here, and the others are still moving or keep partitions on disk",
+            "even memory leaves a loaded machine half of its partitions, which is nearly what its processor can serve: "
+            "64 of 128 with 32 machines, 55 would be right",
         ),
         checked(
             "hybrid against load-balancing",
@@ -92,7 +95,7 @@ def _run_e9(settings: Settings) -> Outcome:
         checked(
             "which is steady first",
             "hybrid after 55 s, load-balancing after 63 s",
-            f"hybrid after {steady['flux-hybrid']:.0f} s, load-balancing after {steady['flux-load']:.0f} s",
+            f"hybrid {_when(steady['flux-hybrid'])}, load-balancing {_when(steady['flux-load'])}",
             holds(steady["flux-hybrid"] < steady["flux-load"], steady["flux-hybrid"] <= steady["flux-load"] + 10),
             "load-balancing sees the disk work as utilisation and moves from the first round on",
         ),
@@ -111,7 +114,8 @@ def _run_e9(settings: Settings) -> Outcome:
 
 def _run_e10(settings: Settings) -> Outcome:
     machines = _setup(settings).machines
-    found = _runs(settings, tuple(range(machines)), tuple(512 * MB if at % 2 else 262 * MB for at in range(machines)))
+    pinned = tuple(512 * MB if at % 2 else 262 * MB for at in range(machines))
+    found = _runs(settings, tuple(range(machines)), pinned, ("flux-load", "flux-hybrid"))
     full = _setup(settings).full_rate
     rate = {policy: level(one, _LAST_S) / full for policy, one in found.items()}
     latency = {policy: one.mean_latency_s(float(one.time_s[-1]) - _LAST_S) for policy, one in found.items()}
@@ -135,6 +139,10 @@ def _run_e10(settings: Settings) -> Outcome:
     )
     data = _data(found, rate, latency)
     return Outcome(checks, _picture(found), data, f"{machines} machines, {_setup(settings).duration_s:g} s")
+
+
+def _when(seconds: float) -> str:
+    return f"after {seconds:.0f} s" if np.isfinite(seconds) else "not in this run"
 
 
 def _listed(values: dict[str, float]) -> str:

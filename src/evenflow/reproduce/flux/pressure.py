@@ -202,10 +202,10 @@ class _Degradation:
 
 def _degradation(settings: Settings) -> _Degradation:
     """Run both. What the steady state is does not depend on the network; without limits it is reached sooner."""
-    setup = _setup(settings, 40 if settings.quick else 80, few=4)
+    setup = _setup(settings, 50 if settings.quick else 80, few=4)
     counts = [0, 1, 2] if settings.quick else [0, 1, 8, 15, 16, 17, 24, 32]
     static_counts = [1] if settings.quick else [1, 16, 32]
-    turns = replace(setup, duration_s=70 if settings.quick else 150)  # all partitions on disk have had their turn
+    turns = replace(setup, duration_s=60 if settings.quick else 150)  # all partitions on disk have had their turn
 
     def one(count: int, policy: str, size: Setup) -> Timeline:
         pressed = evenly_spread(count, setup.machines)
@@ -215,7 +215,7 @@ def _degradation(settings: Settings) -> _Degradation:
     return _Degradation(
         setup,
         counts,
-        [one(count, "flux-memory", setup) for count in counts],
+        [one(count, "flux-memory", setup if count else replace(setup, duration_s=20)) for count in counts],
         static_counts,
         [one(count, "static", turns) for count in static_counts],
         15 if settings.quick else 20,

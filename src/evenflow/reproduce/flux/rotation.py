@@ -24,13 +24,13 @@ _RULE = (
     "Larger t_gap, more throughput: match if it never falls by more than 2 % and the last is above the first, "
     "shape if the last is above the first. Larger t_gap, more latency: the same."
 )
-_MACHINES = 4
+_MACHINES = 2
 _ON_DISK = 12  # of 128 partitions, on each machine
 
 
 def _run(settings: Settings) -> Outcome:
     gaps = [0.1, 0.5, 2.0] if settings.quick else [0.1, 0.25, 0.5, 1.0, 2.0, 4.0]
-    setup = Setup(_MACHINES, 128, 90 if settings.quick else 240, 0.025, skew_buffer=SKEW_BUFFER * _MACHINES / MACHINES)
+    setup = Setup(_MACHINES, 128, 60 if settings.quick else 240, 0.025, skew_buffer=SKEW_BUFFER * _MACHINES / MACHINES)
     available = MACHINE_BYTES - (128 - _ON_DISK) * BIG_PARTITION_BYTES
     budgets = Fixed(MACHINE_BYTES - available)
     last_s = setup.duration_s / 2
