@@ -17,6 +17,7 @@ from evenflow.reproduce.autoflow.changing import Arms, episodes, spike, wanderin
 from evenflow.reproduce.autoflow.fixed import CASES, as_expected, backlog_slope, expected_slope, measured_trace
 from evenflow.reproduce.autoflow.scenario import Phase, Scenario, fixed_skew
 from evenflow.reproduce.autoflow.simulated import plant_of, simulate, stream_of
+from evenflow.reproduce.autoflow.sweeps import sweep
 from evenflow.reproduce.experiment import Settings, Verdict
 from evenflow.sim.messages.block_log import log_run
 
@@ -82,6 +83,16 @@ class TestFixedSkew:
         times, rates = run.throughput_samples(0)
         assert len(times) == (served - 1) // 1000
         assert rates == pytest.approx(1000, rel=0.01)
+
+
+def test_open_parameters_are_swept_one_at_a_time() -> None:
+    found = sweep(replace(CASES["3/50"].scenario, duration_s=24, capacity=200), 1)
+    assert {name: list(values) for name, values in found.items()} == {
+        "slots_per_reducer": ["4", "16", "64"],
+        "control_period_s": ["0.25", "1", "4"],
+        "factor": ["0.1", "0.2", "0.3", "0.5"],
+    }
+    assert found["factor"]["0.5"]["migrations"] <= found["factor"]["0.1"]["migrations"]
 
 
 class TestWindows:

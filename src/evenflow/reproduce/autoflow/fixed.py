@@ -13,6 +13,7 @@ from evenflow.model.balance import spread
 from evenflow.model.slots import FloatArray
 from evenflow.reproduce.autoflow.scenario import Scenario, fixed_skew
 from evenflow.reproduce.autoflow.simulated import ScenarioRun, simulate
+from evenflow.reproduce.autoflow.sweeps import sweep
 from evenflow.reproduce.experiment import Check, Experiment, Outcome, Panel, Picture, Series, Settings
 from evenflow.reproduce.verdicts import checked, holds, median_range, within
 from evenflow.sim.messages.loop import SECOND
@@ -177,6 +178,8 @@ def _on(case: Case, settings: Settings) -> Outcome:
     checks = (*_trace_checks(case, runs, traces), *_latency_checks(runs, off, even))
     data = {"shares": [[shares.round(2).tolist() for shares in trace] for trace in traces], **_off_data(runs)}
     data["migrations_s"] = [run.migrations_s for run in runs]
+    if case is CASES["3/50"] and not settings.quick:
+        data["other parameters"] = sweep(case.scenario, settings.seed)
     return Outcome(checks, _picture(runs[0], off), data, _note(settings))
 
 
