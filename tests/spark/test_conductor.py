@@ -293,6 +293,24 @@ class TestMovesInARow:
         stage.adopt(0)  # it has loaded both before it heard; only slot 1 is its own
         assert stage.run(0) == {0: [1]}
 
+    def test_a_slot_that_moved_away_and_cannot_be_loaded_here_any_more_is_nothing(self, tmp_path: Path) -> None:
+        """Its new lane may have written it anew, and the files of before are gone."""
+        stage = Stage.ready(tmp_path)
+        stage.lose(0)
+        stage.ask((0, 1))
+        stage.join(0)
+        stage.accept()
+        stage.take(0, Adopt)
+        stage.say(0, Failed("DamagedFileError", "it is gone", "", (0, 1)))
+        assert [entry.slot for entry in stage.adopt(0).slots] == [1]  # again, without the one that is elsewhere
+        assert stage.run(0) == {0: [1]}
+
+    def test_a_slot_that_cannot_be_loaded_ends_the_query(self, tmp_path: Path) -> None:
+        stage = Stage(tmp_path)
+        stage.join(0)
+        with pytest.raises(LaneFailedError, match="it is gone"):
+            stage.say(0, Failed("DamagedFileError", "it is gone", "", (0, 1)))
+
 
 def copied_ahead(place: Path, not_before: int = 3, **how: Any) -> Stage:
     """Return a stage at epoch 1 with slot 0 planned to go to lane 1 later on, and lane 1 told to load it ahead."""

@@ -169,11 +169,15 @@ class Done(msgspec.Struct, frozen=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """The lane cannot go on; `kind` is the error's class, `detail` its traceback."""
+    """The lane cannot go on; `kind` is the error's class, `detail` its traceback.
+
+    With `slots` it can: it could not load these. That is nothing if they are elsewhere by now, and their files gone.
+    """
 
     kind: str
     message: str
     detail: str
+    slots: tuple[int, ...] = ()
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):

@@ -23,6 +23,7 @@ from evenflow.lane.messages import (
     Adopted,
     Done,
     EpochLoad,
+    Failed,
     Forget,
     FromLane,
     Prepare,
@@ -72,7 +73,7 @@ class _Coming:
     tables: Future[list[pa.Table]] | None
     began: float
     pieces: deque[pa.Table] | None = None
-    failed: bool = False
+    failed: EvenflowError | None = None
 
 
 @dataclass
@@ -162,10 +163,8 @@ class LaneWorker:
         self._resident.drop([entry.slot for entry in job.message.slots if entry.prepared is None])
         try:
             tables = job.tables.result() if job.tables else []
-        except EvenflowError:
-            if isinstance(job.message, Adopt):
-                raise
-            job.failed, tables = True, []
+        except EvenflowError as error:
+            job.failed, tables = error, []
         job.tables = None
         if not self._versions:  # nobody waits, and the whole installs faster than its pieces
             return deque(tables)
@@ -180,6 +179,8 @@ class LaneWorker:
         if isinstance(message, Prepare):
             there = tuple((entry.slot, None if job.failed else entry.version) for entry in message.slots)
             return [Prepared(there, size, seconds)]
+        if job.failed:
+            return [Failed(type(job.failed).__name__, str(job.failed), "", slots)]
         self._versions.update({entry.slot: entry.version for entry in message.slots})
         return [Adopted(slots, size, seconds)]
 

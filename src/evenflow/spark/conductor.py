@@ -194,8 +194,8 @@ class Conductor:
     def _said(self, lane: LaneId, message: FromLane) -> None:
         status = self._lanes[lane]
         if isinstance(message, Failed):
-            raise LaneFailedError(lane, message.kind, message.message, message.detail)
-        if isinstance(message, Done) and status.work is not None:
+            self._failed(lane, message)
+        elif isinstance(message, Done) and status.work is not None:
             self._done.append((message, status.work))
             status.work, status.losses = None, 0
         elif isinstance(message, Released):
@@ -204,6 +204,13 @@ class Conductor:
             self._adopted(lane, message)
         elif isinstance(message, Prepared):
             self._copied(lane, str(status.token), message)
+
+    def _failed(self, lane: LaneId, message: Failed) -> None:
+        """End the query, unless a lane could not load slots that were moved elsewhere meanwhile: then load the rest."""
+        wanted = [slot for slot in message.slots if self._slots.lane[slot] == lane and self._slots.loading[slot]]
+        if len(wanted) == len(message.slots):
+            raise LaneFailedError(lane, message.kind, message.message, message.detail)
+        self._slots.loading[wanted] = False
 
     def _copied(self, lane: LaneId, token: str, message: Prepared) -> None:
         """Slots were loaded ahead, or could not be; either way their moves need not wait any longer."""

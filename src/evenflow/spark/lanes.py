@@ -65,7 +65,7 @@ def _serve(config: LaneConfig, hello: Hello, connection: Connection) -> None:
                 answers += _answers(worker.step)
                 for answer in answers:
                     connection.send_bytes(encode(answer))
-                    if isinstance(answer, Failed):
+                    if isinstance(answer, Failed) and not answer.slots:
                         return
                     if isinstance(answer, Done):
                         faults.reach("lane.done-sent", config.lane, answer.commit.epoch)
