@@ -6,8 +6,12 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from evenflow.control.journal import PhaseChanged
+from evenflow.errors import StoppedError
 from evenflow.migration import Event
 from evenflow.spark.engine import Engine
 from evenflow.state import FileRef
@@ -50,3 +54,16 @@ def test_lanes_have_an_epoch_to_do_while_the_next_is_routed(tmp_path: Path) -> N
     for _ in range(3):
         world.run(world.rows())
     assert lags == [0, 1, 1], "lock-step is between epochs, not between routing and lanes"
+
+
+def test_what_breaks_off_when_the_query_is_stopped_is_not_told_to_spark(tmp_path: Path) -> None:
+    world = World(tmp_path, random.Random(3), lanes=2)
+
+    def cancelled(*_: Any) -> Any:
+        world.engine.interrupt()
+        raise RuntimeError("Py4JJavaError: " + "at some.java.Class\n" * 1000)
+
+    world.engine.router.route = cancelled  # type: ignore[method-assign]
+    with pytest.raises(StoppedError) as stopped:
+        world.run(world.rows())
+    assert stopped.value.__suppress_context__, "Spark's search in such a text overflows its stack"

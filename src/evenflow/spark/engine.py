@@ -122,6 +122,9 @@ class Engine:
             self._on_batch(batch, epoch)
         except BaseException as error:
             self._fail(error)
+            if self._stop.is_set():
+                # Spark looks for causes in the words of Py4J's long errors, and its stack does not suffice for that.
+                raise StoppedError("the query was stopped") from None
             raise
 
     def _on_batch(self, batch: DataFrame, epoch: int) -> None:
