@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from evenflow.control.window_json import write_journal_json
 from evenflow.errors import EvenflowError
 from evenflow.model import RoutingTable
 from evenflow.model.balance import max_over_mean
@@ -44,7 +45,7 @@ class SparkScenario:
     """What is run. `capacity` is rows per second of a lane, `rate` of the stream; `seconds` count from the first row.
 
     `first_table` is where slots are before the stream begins; `actions` are done by hand at given moments. With
-    `keys_per_second` state is slow to move.
+    `keys_per_second` state is slow to move. With `drain` the run goes on until all that came is finished.
     """
 
     lanes: int
@@ -63,6 +64,7 @@ class SparkScenario:
     first_table: RoutingTable | None = None
     actions: Sequence[tuple[float, Callable[[Query], None]]] = ()
     keys_per_second: float | None = None
+    drain: bool = False
 
     @property
     def table(self) -> RoutingTable:
@@ -89,6 +91,7 @@ class SparkRun:
     latency_max_s: FloatArray
     moves: tuple[dict[str, Any], ...]
     rows_written: int
+    journal: bytes = field(repr=False, default=b"")
 
     @property
     def finished_s(self) -> FloatArray:
@@ -183,6 +186,8 @@ def run_on_spark(spark: SparkSession, scenario: SparkScenario) -> SparkRun:
         feed.start()
         _watch(query, feed, scenario)
         feed.stop()
+        if scenario.drain:
+            query.processAllAvailable()
         return _read(query, feed, scenario, known)
 
 
@@ -291,6 +296,7 @@ def _read(query: Query, feed: PhasedFeed, scenario: SparkScenario, known: set[in
         latency["max_s"],
         tuple(move for move in query.moves() if move["epoch"] > max(known, default=-1) or move["epoch"] in first),
         feed.rows_written,
+        write_journal_json(query.journal()),
     )
 
 
