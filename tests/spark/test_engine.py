@@ -63,7 +63,7 @@ def test_what_breaks_off_when_the_query_is_stopped_is_not_told_to_spark(tmp_path
         world.engine.interrupt()
         raise RuntimeError("Py4JJavaError: " + "at some.java.Class\n" * 1000)
 
-    world.engine.router.route = cancelled  # type: ignore[method-assign]
+    world.engine.router.route = cancelled  # type: ignore[method-assign,assignment]
     with pytest.raises(StoppedError) as stopped:
         world.run(world.rows())
     assert stopped.value.__suppress_context__, "Spark's search in such a text overflows its stack"
