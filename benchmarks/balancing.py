@@ -228,9 +228,12 @@ def slow_lane(setting: Setting) -> Part:
         query.awaitTermination()
         course = Course.of(query, len(some), SLOTS)
         before = course.rate(rows[: len(some)], course.frontier_s(1), turned)
-        at = int(np.searchsorted(np.nanmax(course.committed_s, axis=1), turned))
-        settled = at + 2 if policy == "static" else min(at + 6, number - 3)
-        rates[policy] = course.steady_rate(rows[: len(some)], settled) / before
+        if policy == "static":
+            after = course.rate(rows[: len(some)], turned, course.frontier_s(len(some) - 1))
+        else:
+            at = int(np.searchsorted(np.nanmax(course.committed_s, axis=1), turned))
+            after = course.steady_rate(rows, min(at + 6, number - 3))
+        rates[policy] = after / before
         figures.append(Figure(f"{policy}: rate with the slow lane / rate before", rates[policy]))
         if policy == "even":
             left = [move for move in query.moves() if move["source"] == 1]
