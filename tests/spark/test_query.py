@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everyone knows it by
 
 import evenflow as ef
+from evenflow.control.window_json import read_window_json
 from evenflow.errors import LaneFailedError
 from evenflow.spark.route import Exchange
 from tests.spark.streams import (
@@ -259,6 +260,17 @@ def test_a_running_query_tells_about_itself(bench: Bench) -> None:
     assert query.moves() == []
     assert len(query.journal()) > 0
     assert query.journal().as_dicts()
+
+
+def test_a_saved_journal_holds_the_windows_and_can_be_read_again(bench: Bench, tmp_path: Path) -> None:
+    bench.feed(*[one_bid_per_key(epoch) for epoch in range(3)])
+    query = bench.run(totals(bench.stream()).balance(lanes=2, slots=8, policy="static"))
+    query.save_journal(tmp_path / "journal.json")
+    file = read_window_json((tmp_path / "journal.json").read_bytes(), "journal")
+    assert [int(window.slots.records.sum()) for window in file.windows] == [40, 40, 40]
+    assert file.table.owners.tolist() == [slot % 2 for slot in range(8)]
+    with pytest.raises(ef.InputError, match="cannot write"):
+        query.save_journal(tmp_path / "no" / "journal.json")
 
 
 # --- the user's own state ----------------------------------------------------------------------------------------
