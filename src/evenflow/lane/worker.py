@@ -41,6 +41,7 @@ class LaneConfig:
     slots: int
     complete: bool = False
     rows_per_second: float | None = None  # stands for a slower machine in demos and experiments; None in real use
+    publishes: bool = True  # False if no sink wants the outputs: then they are not written
 
 
 @dataclass
@@ -111,7 +112,7 @@ class LaneWorker:
         idle_s, lane = began - self._idle_since, self.config.lane
         self.faults.reach("lane.before-fold", lane, message.epoch)
         rows, slots = self._rows_of(message.blocks)
-        self._must_hold(np.unique(slots).tolist(), "fold rows of")
+        self._must_hold((slot for block in message.blocks for slot in block.segment.slots), "fold rows of")
         folded = self._resident.fold(rows, slots) if rows.num_rows else None
         self.faults.reach("lane.folded", lane, message.epoch)
         commit = self._write(message, folded)
@@ -147,11 +148,16 @@ class LaneWorker:
         if folded is not None and folded.changes.num_rows:
             changes = self.folder.write_table(changes_name(epoch, lane, self.attempt), folded.changes)
             places = _places(folded.changes, None)
-        rows_out = self._resident.output() if self.config.complete else (folded.output if folded else None)
+        rows_out = self._output(folded)
         if rows_out is not None and rows_out.num_rows:
             output = self.folder.write_table(output_name(epoch, lane, self.attempt), rows_out)
         snapshots = self._snapshots(epoch, message.snapshot_slots)
         return LaneCommit(lane, self.attempt, epoch, changes, places, output, snapshots)
+
+    def _output(self, folded: Folded | None) -> pa.Table | None:
+        if not self.config.publishes:
+            return None
+        return self._resident.output() if self.config.complete else (folded.output if folded else None)
 
     def _snapshots(self, epoch: int, slots: Sequence[int]) -> tuple[tuple[int, SlotRef], ...]:
         if not slots:
@@ -182,7 +188,9 @@ class LaneWorker:
 def _places(state: pa.Table, slots: Sequence[int] | None) -> tuple[tuple[int, int, int], ...]:
     """Return (slot, first row, rows) for each slot of a table sorted by slot; of `slots`, also those without rows."""
     column = state[SLOT].to_numpy()
-    listed = np.unique(column) if slots is None else np.array(sorted(slots), dtype=np.int64)
+    # Sorted: a slot begins where its row differs from the one before; np.unique would hash or sort all rows.
+    begins = np.flatnonzero(np.diff(column, prepend=-1))
+    listed = column[begins] if slots is None else np.array(sorted(slots), dtype=np.int64)
     starts, ends = np.searchsorted(column, listed), np.searchsorted(column, listed, side="right")
     return tuple(zip(listed.tolist(), starts.tolist(), (ends - starts).tolist(), strict=True))
 

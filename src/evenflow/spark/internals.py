@@ -34,7 +34,8 @@ def arrow_frames(frame: DataFrame) -> tuple[RDD[bytes], pa.Schema]:
     conf = frame.sparkSession.conf
     large = conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
     schema = to_arrow_schema(frame.schema, timezone=conf.get("spark.sql.session.timeZone"), prefers_large_types=large)
-    return RDD(frame._jdf.toArrowBatchRdd().toJavaRDD(), frame.sparkSession.sparkContext, NoOpSerializer()), schema
+    messages = frame._jdf.toArrowBatchRdd().toJavaRDD()  # noqa: SLF001 - as said above
+    return RDD(messages, frame.sparkSession.sparkContext, NoOpSerializer()), schema
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

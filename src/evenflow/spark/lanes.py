@@ -48,7 +48,7 @@ def lane_task(
 def _serve(config: LaneConfig, hello: Hello, connection: Connection) -> None:
     """Answer messages until Stop; a closed connection means that the driver is gone or that we are fenced off."""
     faults = Faults.scripted()
-    worker = LaneWorker(config, hello.token, Folder.at(config.location), faults)
+    worker = LaneWorker(config, hello.token, Folder.at(config.location, durable="content"), faults)
     with contextlib.suppress(EOFError, ConnectionError):
         while not isinstance(message := decode_to_lane(connection.recv_bytes()), Stop):
             answer = _answer(worker, message)
@@ -77,7 +77,7 @@ def stand_in_task(
         context = TaskContext.get()
         attempt = f"{run_name}.{context.taskAttemptId() if context is not None else 0}"
         config = config_of(lane)
-        worker = LaneWorker(config, attempt, Folder.at(config.location), Faults.scripted())
+        worker = LaneWorker(config, attempt, Folder.at(config.location, durable="content"), Faults.scripted())
         answers = (_answer(worker, decode_to_lane(frame)) for frame in frames)
         return lane, encode(next(answer for answer in answers if isinstance(answer, Done | Failed)))
 
