@@ -199,7 +199,8 @@ class TestNames:
 
     def test_an_unknown_option_lists_the_known_ones(self) -> None:
         with pytest.raises(
-            UnknownNameError, match=r"no option of strategy paced named 'bytes'; known: max_bytes_per_step"
+            UnknownNameError,
+            match=r"no option of strategy paced named 'bytes'; known: max_added_latency, max_bytes_per_step",
         ):
             strategy_named("paced", bytes=1)
         with pytest.raises(UnknownNameError, match=r"no option of strategy fluid .*it has none"):
@@ -267,3 +268,25 @@ class TestEdgeColours:
 
     def test_no_edges_no_colours(self) -> None:
         assert edge_colours([]) == []
+
+
+class TestPacing:
+    moves = tuple(Move(slot, 0, 1) for slot in range(6))
+
+    def test_a_step_holds_no_more_than_can_be_moved_in_the_latency_that_may_be_added(self) -> None:
+        weights = Weights(state_bytes=dict.fromkeys(range(6), 1_000_000), seconds_per_byte=1e-7)  # 0.1 s a slot
+        assert [len(step) for step in strategy_named("paced", max_added_latency=0.25).steps(self.moves, weights)] == [
+            2,
+            2,
+            2,
+        ]
+        assert len(strategy_named("paced", max_added_latency=10.0).steps(self.moves, weights)) == 1
+
+    def test_a_slot_above_the_bound_is_a_step_of_its_own(self) -> None:
+        weights = Weights(state_bytes=dict.fromkeys(range(6), 1_000_000), seconds_per_byte=1e-7)
+        assert len(strategy_named("paced", max_added_latency=0.001).steps(self.moves, weights)) == len(self.moves)
+
+    @pytest.mark.parametrize("latency", [0.0, -1.0, float("nan")])
+    def test_a_latency_that_cannot_be_is_refused(self, latency: float) -> None:
+        with pytest.raises(InputError, match="max_added_latency is in seconds, above 0"):
+            strategy_named("paced", max_added_latency=latency)

@@ -151,7 +151,7 @@ def test_large_heaps_of_outdated_strings_are_cleared() -> None:
         table = pa.table({"k": np.arange(500), "v": [f"{epoch}-{key}" for key in range(500)]})
         state.fold(table, np.zeros(500, np.int64))
     assert state._columns[0]._values._heap.size < 3 * 500 + 4096  # type: ignore[attr-defined]
-    assert state.output()["r"].to_pylist() == [f"59-{key}" for key in range(500)]
+    assert state.output([0])["r"].to_pylist() == [f"59-{key}" for key in range(500)]
 
 
 def test_part_of_a_state_table_can_be_installed() -> None:

@@ -196,7 +196,7 @@ def test_an_epoch_without_rows() -> None:
 
 def test_complete_mode_is_refused() -> None:
     with pytest.raises(InputError, match="complete mode needs aggregates"):
-        opened(PythonCount()).output()
+        opened(PythonCount()).output([0])
 
 
 def test_what_apply_refuses() -> None:

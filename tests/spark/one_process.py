@@ -6,10 +6,12 @@ A step that nobody can take any more is a deadlock, and reported as one.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import queue
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,32 +20,24 @@ from typing import Any, cast
 import pyarrow as pa
 
 from evenflow.control import Controller, ControllerOptions, ControllerState
-from evenflow.errors import EvenflowError
+from evenflow.errors import EvenflowError, InputError
 from evenflow.lane import LaneConfig, LaneWorker
 from evenflow.lane.faults import Faults
-from evenflow.lane.messages import PROTOCOL, Failed, FromLane, Hello, Stop, ToLane
+from evenflow.lane.messages import PROTOCOL, Failed, FromLane, Hello, Stop, ToLane, Work
 from evenflow.migration import strategy_named
 from evenflow.model import Move, RoutingTable
-from evenflow.operators import SLOT, Agg, Aggregate
-from evenflow.policies import policy_named
+from evenflow.operators import SLOT
+from evenflow.policies import Policy, policy_named
+from evenflow.spark.conductor import Conductor, Handover
 from evenflow.spark.coordinator import Coordinator, Joined, LaneEvent, Lost, Said
 from evenflow.spark.engine import Engine, initial_table
 from evenflow.spark.progress import Progress
 from evenflow.spark.route import Routed, Router, _segments
-from evenflow.state import Block, Checkpoint, FileRef, Folder, Identity, Segment, block_name
+from evenflow.state import Block, FileRef, Folder, Identity, Segment, block_name
+from tests.spark.calculations import SCHEMA, Answer, Calculation, Oracle, Totals, answers_of, by_key
+from tests.spark.ownership import Ownership, Serving, WatchedCheckpoint
 
 SLOTS = 7
-SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.int64())])
-OPERATOR = Aggregate(
-    {
-        "total": Agg("sum", "value"),
-        "n": Agg("count"),
-        "low": Agg("min", "value"),
-        "opened": Agg("first", "value"),
-        "closed": Agg("last", "value"),
-    }
-)
-Answer = tuple[int | None, int, int, int, int, int]  # key, total, n, low, opened, closed
 
 
 class Killed(BaseException):
@@ -68,6 +62,10 @@ class _Attempt:
     inbox: deque[ToLane] = field(default_factory=deque)
     alive: bool = True
 
+    @property
+    def name(self) -> str:
+        return f"lane {self.hello.lane} ({self.hello.token})"
+
 
 @dataclass
 class Lanes:
@@ -79,6 +77,9 @@ class Lanes:
     mischief: float = 0.0
     zombies: float = 0.5  # of the lost attempts: they live on, fenced off, and what they say comes late
     said: list[str] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+    may_rest: bool = False  # whether nothing to do is no deadlock
+    serving: Serving = field(default_factory=Serving)
     run: str = field(init=False)
     _links: dict[int, _Attempt] = field(default_factory=dict)
     _outbox: dict[int, deque[LaneEvent]] = field(default_factory=dict)
@@ -108,14 +109,10 @@ class Lanes:
         link.inbox.append(message)
         return True
 
-    def stand_in(self, messages: Mapping[int, Sequence[ToLane]]) -> dict[int, FromLane]:
-        folder = Folder.at(self.config.location, durable=False)
-        answers = {}
-        for lane, said in messages.items():
-            worker = LaneWorker(replace(self.config, lane=lane), self.run, folder)
-            for message in said:
-                answers[lane] = worker.handle(message)
-        return answers
+    def retire(self, lane: int) -> None:
+        self._links.pop(lane, None)
+        self._outbox.pop(lane, None)
+        self._unborn = [other for other in self._unborn if other != lane]
 
     def hello_of(self, lane: int) -> Hello | None:
         return self._links[lane].hello if lane in self._links else None
@@ -132,13 +129,10 @@ class Lanes:
     def get(self, timeout: float) -> LaneEvent:  # noqa: ARG002 - nothing comes by waiting
         """Let things happen, in any order, until there is something to hear."""
         while True:
-            doable = [partial(self._born, lane) for lane in self._unborn]
-            for attempt in [*self._links.values(), *self._fenced]:
-                if attempt.inbox and attempt.alive:
-                    doable.append(partial(self._process, attempt))
-                if not attempt.alive and self._links.get(attempt.hello.lane) is attempt:
-                    doable.append(partial(self._notice, attempt))
+            doable = self._doable()
             heard = [lane for lane, events in self._outbox.items() if events]
+            if self.may_rest and not doable and not heard:
+                raise queue.Empty
             assert doable or heard, f"deadlock: the engine waits and nothing can happen any more; {self.said[-20:]}"
             if heard and (not doable or self.rng.random() < 0.5):
                 event = self._outbox[self.rng.choice(heard)].popleft()
@@ -154,6 +148,17 @@ class Lanes:
         if lane in self._links:
             self._links[lane].alive = False
 
+    def _doable(self) -> list[Callable[[], None]]:
+        doable: list[Callable[[], None]] = [partial(self._born, lane) for lane in self._unborn]
+        for attempt in [*self._links.values(), *self._fenced]:
+            if attempt.inbox and attempt.alive:
+                doable.append(partial(self._process, attempt))
+            if attempt.worker.is_moving_state and attempt.alive:
+                doable.append(partial(self._step, attempt))
+            if not attempt.alive and self._links.get(attempt.hello.lane) is attempt:
+                doable.append(partial(self._notice, attempt))
+        return doable
+
     def _born(self, lane: int) -> None:
         self._unborn.remove(lane)
         hello = Hello(PROTOCOL, lane, self._incarnations[lane], 0, 0, "here", "driver", self.run)
@@ -164,16 +169,28 @@ class Lanes:
         self._outbox[lane].append(Joined(hello))
 
     def _process(self, attempt: _Attempt) -> None:
-        message, hello = attempt.inbox.popleft(), attempt.hello
+        message = attempt.inbox.popleft()
         assert not isinstance(message, Stop)
+        self.told.append(f"{attempt.name} told {message}")
+        if isinstance(message, Work) and self._links.get(attempt.hello.lane) is attempt:
+            alive = {link.name for link in self._links.values() if link.alive}
+            self.serving.work(attempt.name, message, alive)
+        self._act(attempt, lambda: attempt.worker.handle(message))
+
+    def _step(self, attempt: _Attempt) -> None:
+        self._act(attempt, attempt.worker.step)
+
+    def _act(self, attempt: _Attempt, act: Callable[[], list[FromLane]]) -> None:
+        hello = attempt.hello
         try:
-            answer: FromLane = attempt.worker.handle(message)
+            answers = act()
         except Killed:
             attempt.alive = False
             return
         except EvenflowError as error:
-            answer = Failed(type(error).__name__, str(error), "")
-        self._outbox[hello.lane].append(Said(hello.lane, hello.token, answer))
+            answers = [Failed(type(error).__name__, str(error), "")]
+        if hello.lane in self._outbox:
+            self._outbox[hello.lane].extend(Said(hello.lane, hello.token, answer) for answer in answers)
 
     def _notice(self, attempt: _Attempt) -> None:
         """The connection is closed, or fenced off while the process is still there."""
@@ -229,32 +246,9 @@ class Shop:
 
     def publish(self, epoch: int, files: Sequence[FileRef]) -> None:
         folder = Folder.at(self.location)
-        rows = sorted((answer for file in files for answer in answers_of(folder.read_table(file))), key=_by_key)
+        rows = by_key(answer for file in files for answer in answers_of(folder.read_table(file)))
         assert self.epochs.get(epoch, rows) == rows, f"epoch {epoch} was published again, with other rows"
         self.epochs[epoch] = rows
-
-
-def answers_of(table: pa.Table) -> list[Answer]:
-    return [cast("Answer", tuple(row.values())) for row in table.to_pylist()]
-
-
-def _by_key(answer: Answer) -> tuple[bool, int]:
-    return answer[0] is not None, answer[0] or 0
-
-
-@dataclass
-class Oracle:
-    """What a run without any failure would hold and publish."""
-
-    state: dict[int | None, Answer] = field(default_factory=dict)
-    epochs: dict[int, list[Answer]] = field(default_factory=dict)
-
-    def add(self, epoch: int, rows: pa.Table) -> None:
-        for key, value in zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True):
-            _, total, n, low, opened, _ = self.state.get(key, (key, 0, 0, value, value, value))
-            self.state[key] = (key, total + value, n + 1, min(low, value), opened, value)
-        touched = dict.fromkeys(rows["key"].to_pylist())
-        self.epochs[epoch] = sorted((self.state[key] for key in touched), key=_by_key)
 
 
 @dataclass
@@ -268,15 +262,24 @@ class World:
     driver_deaths: float = 0.0
     elastic: float = 0.0  # the chance that a restart is with another number of lanes
     lanes: int = 3
-    policy: str = "static"
-    oracle: Oracle = field(default_factory=Oracle)
+    max_lag: int = 0
+    policy: str | Policy = "static"
+    calculation: Calculation = field(default_factory=Totals)
     deaths: Counter[str] = field(default_factory=Counter)
+    ownership: Ownership = field(default_factory=Ownership)
     epoch: int = 0
+    oracle: Oracle = field(init=False)
+    shop: Shop = field(init=False)
     engine: Engine = field(init=False)
 
     def __post_init__(self) -> None:
+        self.oracle = Oracle(self.calculation)
         self.shop = Shop(str(self.place / "evenflow"))
         self.restart()
+
+    @property
+    def links(self) -> Lanes:
+        return cast("Lanes", self.engine.coordinator)
 
     def restart(self) -> None:
         """Start the query as a new driver would; if that dies, start again."""
@@ -291,7 +294,7 @@ class World:
             return
 
     def run(self, rows: pa.Table) -> None:
-        """Have one epoch processed, however often the driver dies on the way."""
+        """Have one epoch accepted, however often the driver dies on the way; lanes may lag behind."""
         self.oracle.add(self.epoch, rows)
         while True:
             try:
@@ -302,12 +305,40 @@ class World:
             break
         self.epoch += 1
 
+    def go_on(self, times: int) -> None:
+        """Let things happen by themselves."""
+        self.links.may_rest = True
+        try:
+            for _ in range(times):
+                self.engine._listen()
+            self.engine._publish()
+        except Killed:
+            self.restart()
+        self.links.may_rest = False
+
+    def finish(self) -> None:
+        """Have all epochs finished, however often the driver dies on the way."""
+        while True:
+            try:
+                self.engine.drain()
+            except Killed:
+                self.restart()
+                continue
+            return
+
+    def resize(self) -> None:
+        """Ask for another number of lanes, unless some are on their way already."""
+        with contextlib.suppress(InputError):
+            self.lanes = self.rng.randint(1, 4)
+            self.engine.resize(self.lanes)
+
     def ask_for_moves(self) -> None:
         """Ask for some moves by hand."""
         table = self.engine.controller.table
         slots = self.rng.sample(range(SLOTS), self.rng.randint(1, SLOTS))
         moves = [Move(slot, int(table.owners[slot]), self.rng.choice(table.lanes)) for slot in slots]
-        self.engine.request([move for move in moves if move.source != move.target])
+        with contextlib.suppress(InputError):  # a lane that is being stopped takes no more
+            self.engine.request([move for move in moves if move.source != move.target])
 
     def rows(self, most: int = 20) -> pa.Table:
         """Return random rows; their values tell them apart."""
@@ -318,9 +349,9 @@ class World:
 
     def check(self) -> None:
         """Compare what is held and what was published with the oracle."""
-        held = answers_of(self.engine.state_table())
-        assert sorted(held, key=_by_key) == sorted(self.oracle.state.values(), key=_by_key)
+        assert by_key(self.calculation.held(self.engine.state_table())) == by_key(self.oracle.state.values())
         assert self.shop.epochs == self.oracle.epochs
+        self.ownership.check(SLOTS, self.epoch)
 
     def _strikes(self, point: str, _lane: int | None, _epoch: int | None) -> bool:
         strikes = self.rng.random() < (self.driver_deaths if point.startswith("driver") else self.lane_deaths)
@@ -328,29 +359,39 @@ class World:
         return strikes
 
     def _built(self) -> Engine:
+        operator = self.calculation.operator
         identity = Identity(
-            "id", ("key",), ("int64",), SLOTS, OPERATOR.fingerprint(), SCHEMA.to_string(), "update", 0.0
+            "id", ("key",), ("int64",), SLOTS, operator.fingerprint(), SCHEMA.to_string(), "update", 0.0
         )
-        checkpoint = Checkpoint.open(str(self.place), identity, durable=False)
-        config = LaneConfig(0, checkpoint.folder.location, OPERATOR, SCHEMA, ("key",), SLOTS)
+        checkpoint = WatchedCheckpoint.open(str(self.place), identity, durable=False)
+        assert isinstance(checkpoint, WatchedCheckpoint)
+        checkpoint.ownership = self.ownership
+        config = LaneConfig(0, checkpoint.folder.location, operator, SCHEMA, ("key",), SLOTS)
+        self.ownership.first_table = initial_table(checkpoint, SLOTS, self.lanes)
         chance = Chance(strikes=self._strikes)
         controller = Controller.restored(
-            ControllerState(initial_table(checkpoint, SLOTS, self.lanes), epoch=checkpoint.recover().last_accepted),
-            policy_named(self.policy),
-            strategy_named(self.rng.choice(["sudden", "fluid", "batched"])),
-            ControllerOptions(warm_up_windows=1),
+            ControllerState(self.ownership.first_table, epoch=checkpoint.recover().last_accepted),
+            policy_named(self.policy) if isinstance(self.policy, str) else self.policy,
+            strategy_named(self.rng.choice(["sudden", "fluid", "batched", "paced"])),
+            ControllerOptions(warm_up_windows=1, copy_ahead_bytes=self.rng.choice([None, 0]), min_lanes=1, max_lanes=4),
         )
+        coordinator = cast("Coordinator", Lanes(config, chance, self.rng, self.mischief))
+        handover: Handover = self.rng.choice(["at once", "at the timestamp"])
+        conductor = Conductor(checkpoint, controller, coordinator, handover, most_losses=1 << 30, faults=chance)
         return Engine(
             spark=cast("Any", None),
             checkpoint=checkpoint,
             controller=controller,
-            coordinator=cast("Coordinator", Lanes(config, chance, self.rng, self.mischief)),
+            coordinator=coordinator,
+            conductor=conductor,
             router=cast("Router", Source(config.location, self.rng)),
             sink=self.shop,
             progress=Progress("id", None),
             config=config,
+            max_lag=self.max_lag,
+            spare_slots=lambda: 4,
             lane_start_s=math.inf,
-            most_losses=1 << 30,
+            threaded=False,
             faults=chance,
         )
 

@@ -23,6 +23,7 @@ def test_the_checkpoint_does_not_grow(tmp_path: Path, deaths: float) -> None:
         found = files_below(tmp_path)
         files.append(len(found))
         sizes.append(sum(found.values()))
+    world.finish()
     world.check()
     early, late = slice(EPOCHS // 4, EPOCHS // 2), slice(3 * EPOCHS // 4, EPOCHS)
     assert max(files[late]) <= 1.1 * max(files[early])

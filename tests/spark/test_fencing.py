@@ -13,9 +13,9 @@ from typing import Any, cast
 
 import pytest
 
-from evenflow.lane.messages import PROTOCOL, Adopt, Done, Hello, SlotColumns, Stop, decode_to_lane, encode
+from evenflow.lane.messages import PROTOCOL, Adopt, Done, EpochLoad, Hello, SlotColumns, Stop, decode_to_lane, encode
 from evenflow.spark.coordinator import Coordinator, Joined, LaneEvent, Lost, Said
-from evenflow.state import LaneCommit
+from evenflow.state import Advance, LaneCommit
 from tests.spark.streams import until
 
 RUN = "run"
@@ -48,7 +48,8 @@ def connected(coordinator: Coordinator, said: Hello) -> Connection:
 
 
 def done(epoch: int, attempt: str) -> Done:
-    return Done(LaneCommit(0, attempt, epoch), SlotColumns((), (), (), ()), 0, 0.0, 0.0, 0, 0)
+    commit = LaneCommit(0, attempt, epoch, (Advance(epoch - 1, epoch, (4, 7)),))
+    return Done(commit, (EpochLoad(epoch, SlotColumns((4,), (9,), (0.5,), (64,)), 9, 0.5),), 0.25, 2, 64)
 
 
 def heard(coordinator: Coordinator) -> LaneEvent:

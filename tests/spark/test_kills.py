@@ -48,8 +48,8 @@ LANE_DEATHS = (
 DRIVER_DEATHS = (
     "driver.before-accept@*:1",
     "driver.after-accept@*:1",
-    "driver.before-commit@*:2",
-    "driver.after-commit@*:2",
+    "driver.before-commit@*:*",
+    "driver.after-commit@*:*",
     "driver.during-publish@*:3",
     "driver.during-move@*:*",
 )

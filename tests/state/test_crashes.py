@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from evenflow.errors import ProtocolError, UnreachableError
-from evenflow.state import Checkpoint, files, storage
+from evenflow.state import Checkpoint, SlotRef, files, handoff_name, storage, write_slots
 from tests.state.places import Fuse, Killed, MortalStorage, identity
-from tests.state.test_checkpoint import all_files, lane_commit, rebuilt, record
+from tests.state.test_checkpoint import all_files, lane_commit, rebuilt, record, rows_of
 
 EPOCHS = 3
 EVERYTHING = list(range(EPOCHS))
@@ -36,26 +37,33 @@ class Driver:
         checkpoint.sweep_orphans()
         for epoch in EVERYTHING:
             self.accept(checkpoint, epoch)
-            self.commit(checkpoint)
+            self.commit(checkpoint, epoch)
             self.publish(checkpoint)
             checkpoint.sweep()
 
     def accept(self, checkpoint: Checkpoint, epoch: int) -> None:
         if not checkpoint.accepted(epoch):
-            # A move there and back, so that a slot has changes of two lanes.
-            checkpoint.accept(record(checkpoint, epoch, (0, epoch % 2, 1, 1), attempt=self.attempt))
+            checkpoint.accept(record(checkpoint, epoch, owners(epoch), attempt=f"a{self.starts}"))
 
-    def commit(self, checkpoint: Checkpoint) -> None:
-        recovery = checkpoint.recover()
-        for pending in recovery.pending:
-            folder = checkpoint.folder
-            assert [folder.read_table(block.file)["n"].to_pylist() for block in pending.blocks] == [[pending.epoch]]
-            due = set(checkpoint.due_snapshots(1))
-            for lane in (0, 1):
-                own = {slot for slot in range(4) if pending.owners[slot] == lane}
-                if recovery.lane_epochs[lane] < pending.epoch:
-                    done = lane_commit(checkpoint, pending.epoch, lane, own, due & own, attempt=self.attempt)
-                    checkpoint.commit([done])
+    def commit(self, checkpoint: Checkpoint, epoch: int) -> None:
+        """Lane 1 takes each epoch, lane 0 the first two together; slot 1 moves there, backlog and all, and back."""
+        for pending in checkpoint.recover().pending:
+            tables = [checkpoint.folder.read_table(block.file) for block in pending.blocks]
+            assert [table["n"].to_pylist() for table in tables] == [[pending.epoch]]
+        due = set(checkpoint.due_snapshots(1))
+        for lane in (1, 0) if epoch > 0 else (1,):
+            own = {slot for slot in range(4) if owners(epoch)[slot] == lane and checkpoint.slot_versions[slot] < epoch}
+            if own:
+                attempt = f"a{self.starts}.{epoch}"
+                done = lane_commit(checkpoint, epoch, lane, own, due & own, attempt=attempt)
+                handoffs = self.handed_off(checkpoint, own - due, attempt)
+                checkpoint.commit([msgspec.structs.replace(done, snapshots=(*done.snapshots, *handoffs))])
+
+    def handed_off(self, checkpoint: Checkpoint, slots: set[int], attempt: str) -> tuple[tuple[int, SlotRef], ...]:
+        """Write slot 1 as its lane leaves it, if it is among those that are taken up."""
+        version = int(checkpoint.slot_versions[1])
+        state = {slot: rows_of(range(version + 1)) for slot in slots & {1}}
+        return write_slots(checkpoint.folder, handoff_name(version, 1, attempt), version, state)
 
     def publish(self, checkpoint: Checkpoint) -> None:
         for epoch, outputs in checkpoint.recover().unpublished:
@@ -63,9 +71,9 @@ class Driver:
             self.sink[epoch] = [number for table in tables for number in table["n"].to_pylist()]
             checkpoint.publish(epoch)
 
-    @property
-    def attempt(self) -> str:
-        return f"a{self.starts}"
+
+def owners(epoch: int) -> tuple[int, ...]:
+    return (0, epoch % 2, 1, 1)
 
 
 def test_a_life_ends_the_same_wherever_it_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +98,9 @@ def check_the_end(place: Path, driver: Driver) -> None:
     recovery = checkpoint.recover()
     assert (recovery.last_accepted, recovery.frontier, recovery.last_published) == (EPOCHS - 1,) * 3
     assert [rebuilt(checkpoint, slot) for slot in range(4)] == [EVERYTHING] * 4
-    assert driver.sink == {epoch: [epoch, 0, epoch, 1] for epoch in EVERYTHING}
+    # Epoch 0 of slot 1 is put out by lane 1, after that of its own slots.
+    assert driver.sink == {0: [0, 0, 0, 1, 0, 1], 1: [1, 0, 1, 1], 2: [2, 0, 2, 1]}
+    assert [source.snapshot is not None for source in map(recovery.sources, range(4))].count(True) >= 2
     checkpoint.sweep_orphans()
     left = {name.removeprefix("evenflow/") for name in all_files(place)}
     assert {name for name in left if name.endswith(".arrow")} == set(recovery.ledger.holders)

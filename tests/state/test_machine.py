@@ -1,8 +1,9 @@
 """Random lives of a checkpoint against plain dicts: whatever happens and wherever it dies, nothing is lost.
 
 Rows are numbers. A slot's state counts them, so that one that is lost or applied twice can be seen. The model keeps
-the input of every epoch; what a slot must be at a version is what its input up to that epoch adds up to. The machine
-plays the lanes with real files: changes, snapshots and outputs, blocks and what dead attempts leave.
+the input of every epoch; what a slot must be at a version is what its input up to that epoch adds up to, and what the
+outputs of an epoch must hold is the input of the slots that have passed it. The machine plays the lanes with real
+files: changes, snapshots, handoffs and outputs, blocks and what dead attempts leave. Any lane may take any slot.
 
 Killing: a fuse blows at the n-th write or removal, before it, with a half-written file beside it, or after it. Then a
 new checkpoint is opened, and must stand where the model stood before the step or after it, nowhere else.
@@ -12,13 +13,14 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from unittest import mock
 
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, settings
@@ -34,6 +36,7 @@ from hypothesis.stateful import (
 
 from evenflow.errors import ProtocolError
 from evenflow.state import (
+    Advance,
     Block,
     Checkpoint,
     EpochRecord,
@@ -41,6 +44,7 @@ from evenflow.state import (
     LaneCommit,
     Recovery,
     Segment,
+    SlotRef,
     block_name,
     changes_name,
     files,
@@ -60,19 +64,34 @@ some_slots = st.sets(st.integers(0, SLOTS - 1))
 some_owners = st.lists(st.integers(0, LANES - 1), min_size=SLOTS, max_size=SLOTS)
 some_rows = st.lists(st.tuples(st.integers(0, SLOTS - 1), st.integers(0, 2)), max_size=6)
 some_fuse = st.none() | st.integers(1, 9)
+a_lane = st.integers(0, LANES - 1)
+a_slot = st.integers(0, SLOTS - 1)
 
 
 @dataclass(frozen=True)
-class Manner:
-    """How a lane commits: which slots as a whole, which not at all, and how it takes over what others have begun."""
+class Task:
+    """What a lane is to do: how many epochs each slot is taken further, and how that is committed.
 
-    whole: set[int]
-    absent: set[int]
-    bridge_by_snapshot: bool
+    `whole` are the slots of which it takes a snapshot, when they are `early` epochs short of where they get.
+    """
+
+    lane: int
+    steps: tuple[int, ...]
+    whole: frozenset[int] = frozenset()
+    early: int = 0
+    apart: bool = False  # an Advance per slot
+    ahead: bool = False  # the lane has reported the newest epoch, although none of these slots is there
+
+    def only(self, slots: set[int]) -> Task:
+        return replace(self, steps=tuple(step if slot in slots else 0 for slot, step in enumerate(self.steps)))
+
+    def also(self, slot: int) -> Task:
+        return replace(self, steps=(*self.steps[:slot], max(1, self.steps[slot]), *self.steps[slot + 1 :]))
 
 
-few_slots = st.just(set[int]()) | some_slots
-some_manner = st.builds(Manner, few_slots, few_slots, st.booleans())
+some_steps = st.tuples(*[st.integers(0, 3)] * SLOTS)
+few_slots = st.just(frozenset[int]()) | st.frozensets(a_slot)
+some_task = st.builds(Task, a_lane, some_steps, few_slots, st.integers(0, 2), st.booleans(), st.booleans())
 
 
 @dataclass
@@ -81,10 +100,10 @@ class Model:
 
     records: dict[int, EpochRecord] = field(default_factory=dict)
     rows: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    lanes: dict[int, int] = field(default_factory=dict)
     versions: list[int] = field(default_factory=lambda: [-1] * SLOTS)
-    outputs: dict[int, dict[int, FileRef]] = field(default_factory=dict)
+    outputs: dict[int, list[tuple[int, FileRef]]] = field(default_factory=dict)
     published: int = -1
+    handoffs: dict[int, SlotRef] = field(default_factory=dict)  # in memory: of slots not taken further since
 
     @property
     def accepted(self) -> int:
@@ -92,26 +111,37 @@ class Model:
 
     @property
     def frontier(self) -> int:
-        done = -1
-        for epoch, record in self.records.items():
-            if min(self.versions) < epoch or any(self.lanes.get(lane, -1) < epoch for lane in record.lanes):
-                break
-            done = epoch
-        return done
+        return max((epoch for epoch in self.records if epoch <= min(self.versions)), default=-1)
+
+    @property
+    def pending(self) -> dict[int, EpochRecord]:
+        return {epoch: record for epoch, record in self.records.items() if epoch > self.frontier}
 
     def state(self, slot: int, version: int) -> Counter[int]:
         rows = [row for epoch, all_rows in self.rows.items() if epoch <= version for row in all_rows]
         return Counter(row for where, row in rows if where == slot)
 
-    def open_epochs(self, lane: int) -> list[int]:
-        """Return the epochs that a lane may commit next."""
-        after = max(self.lanes.get(lane, -1), self.frontier)
-        return [epoch for epoch, record in self.records.items() if epoch > after and lane in record.lanes]
+    def ahead_of(self, slot: int) -> list[int]:
+        """Return the epochs that a slot has not reached."""
+        return [epoch for epoch in self.records if epoch > self.versions[slot]]
 
-    def misses(self, lane: int, epoch: int, slot: int) -> bool:
-        """Return whether another lane has not committed an epoch of the slot that lies before this one."""
-        between = [record for record in self.records.values() if self.versions[slot] < record.epoch < epoch]
-        return any(record.owners[slot] != lane for record in between)
+    def ways(self, task: Task) -> dict[int, list[int]]:
+        """Return the epochs that a task takes each slot through; slots that stay are not in it."""
+        ways = {slot: self.ahead_of(slot)[:steps] for slot, steps in enumerate(task.steps)}
+        return {slot: epochs for slot, epochs in ways.items() if epochs}
+
+    def fits(self, commit: LaneCommit) -> bool:
+        """Return whether each slot is where the lane took it up."""
+        return all(self.versions[slot] == advance.since for advance in commit.advances for slot in advance.slots)
+
+    def take(self, commit: LaneCommit) -> None:
+        """Let a commit count."""
+        for advance in commit.advances:
+            for slot in advance.slots:
+                self.versions[slot] = advance.version
+                self.handoffs.pop(slot, None)
+        for epoch, file in commit.outputs:
+            self.outputs[epoch].append((commit.lane, file))
 
 
 class CheckpointMachine(RuleBasedStateMachine):
@@ -124,6 +154,7 @@ class CheckpointMachine(RuleBasedStateMachine):
         self.patch = mock.patch.object(files, "storage_at", lambda at, *, durable=True: self.storage(at, durable))
         self.patch.start()
         self.model = Model()
+        self.under_way: list[LaneCommit] = []  # written, and on their way to the driver
         self.attempts = 0
 
     def storage(self, location: str, durable: bool) -> MortalStorage:
@@ -146,6 +177,10 @@ class CheckpointMachine(RuleBasedStateMachine):
             self.checkpoint = self.open()
         self.fuse.steps = None
 
+    def start_again(self) -> None:
+        """Open the checkpoint as a new driver does; what was not written down nobody knows any more."""
+        self.checkpoint, self.under_way, self.model.handoffs = self.open(), [], {}
+
     def attempt(self) -> str:
         self.attempts += 1
         return f"a{self.attempts}"
@@ -156,9 +191,10 @@ class CheckpointMachine(RuleBasedStateMachine):
         try:
             step()
         except Killed:
-            self.checkpoint = self.open()
+            self.start_again()
             if stands_at(self.checkpoint.recover(), after):
                 self.model = after
+            self.model.handoffs = {}
         else:
             self.model = after
         self.fuse.steps = None
@@ -177,79 +213,138 @@ class CheckpointMachine(RuleBasedStateMachine):
                 epoch, epoch, tuple(lanes), tuple(owners), (), (Block(file, (segment,)),), epoch, len(rows), 0.0
             )
             after.records[epoch], after.rows[epoch] = record, rows
-            after.outputs[epoch] = {}
+            after.outputs[epoch] = []
             self.checkpoint.accept(record)
 
         self.mortal(fuse, step, after)
 
-    @rule(
-        lanes=st.lists(st.integers(0, LANES - 1), min_size=1, max_size=LANES, unique=True),
-        skip=st.integers(0, 2),
-        manner=some_manner,
-        fuse=some_fuse,
-    )
-    def commit(self, lanes: list[int], skip: int, manner: Manner, fuse: int | None) -> None:
-        after, due = deepcopy(self.model), []
-        for lane in lanes:
-            open_epochs = self.model.open_epochs(lane)
-            if open_epochs:
-                due.append((open_epochs[min(skip, len(open_epochs) - 1)], lane))
-        claims = [self.claim(after, epoch, lane, manner) for epoch, lane in sorted(due)]
+    @rule(tasks=st.lists(some_task, min_size=1, max_size=3), written=st.booleans(), fuse=some_fuse)
+    def commit(self, tasks: list[Task], written: bool, fuse: int | None) -> None:
+        """Several lanes at once, or one more than once: each begins where the one before has left the slots."""
+        after, done = deepcopy(self.model), list[LaneCommit]()
+
+        def write() -> None:
+            for task in tasks:
+                done.append(self.done(after, task))
+                after.take(done[-1])
 
         def step() -> None:
-            done = [claim() for claim in claims]
-            for entry in done:
-                if entry.output:
-                    after.outputs[entry.epoch][entry.lane] = entry.output
-            self.checkpoint.commit(done[::-1])
+            if not written:
+                write()
+            self.checkpoint.commit([each for each in done if each.advances])
 
+        if written:  # so that the fuse blows at the record, not at the many files before it
+            write()
         self.mortal(fuse, step, after)
 
-    @rule(lane=st.integers(0, LANES - 1))
-    def commit_before_the_old_owner(self, lane: int) -> None:
-        for epoch in self.model.open_epochs(lane):
-            own = [slot for slot in range(SLOTS) if self.model.records[epoch].owners[slot] == lane]
-            if any(self.model.misses(lane, epoch, slot) for slot in own):
-                with pytest.raises(ProtocolError, match="which moved since"):
-                    self.checkpoint.commit([LaneCommit(lane, "early", epoch)])
+    @rule(task=some_task)
+    @precondition(lambda self: len(self.under_way) < 3)
+    def work(self, task: Task) -> None:
+        """Let a lane write what it will commit later, if nobody is faster; sweeps in between must spare it."""
+        self.under_way.append(self.done(self.model, task))
 
-    def claim(self, model: Model, epoch: int, lane: int, manner: Manner) -> Callable[[], LaneCommit]:
-        """Let the model have the commit, and return what writes it."""
-        record = model.records[epoch]
-        own = {slot for slot in range(SLOTS) if record.owners[slot] == lane}
-        missed = {slot for slot in own if model.misses(lane, epoch, slot)}
-        whole = manner.whole | (missed if manner.bridge_by_snapshot else set())
-        # An absent slot stays where it is; a missed one is taken over from its committed version, backlog and all.
-        stay = own & manner.absent
-        taken = missed - stay - whole
-        explicit = {slot: model.versions[slot] for slot in stay} | dict.fromkeys(taken, epoch)
-        known = {slot: model.versions[slot] for slot in own - stay}
-        new = {slot: model.state(slot, epoch) for slot in known}
-        old = {slot: model.state(slot, version) for slot, version in known.items()}
-        for slot in known:
-            model.versions[slot] = max(model.versions[slot], epoch)
-        model.lanes[lane] = epoch
-        ahead = {slot for slot in known if known[slot] >= epoch}  # a snapshot of a later owner came first
+    @rule(which=st.integers(0, 2), fuse=some_fuse)
+    @precondition(lambda self: bool(self.under_way))
+    def commit_what_was_under_way(self, which: int, fuse: int | None) -> None:
+        commit = self.under_way.pop(which % len(self.under_way))
+        if self.model.fits(commit):
+            after = deepcopy(self.model)
+            after.take(commit)
+            self.mortal(fuse, lambda: self.checkpoint.commit([commit]), after)
+        else:
+            self.refused([commit], "it took slot . up at version|which is finished")
 
-        def write() -> LaneCommit:
-            folder, attempt = self.checkpoint.folder, self.attempt()
-            changed = {
-                slot: changes(old[slot], new[slot]) for slot in known if slot not in ahead and old[slot] != new[slot]
-            }
-            whole_now = {slot: counts(new[slot]) for slot in known if slot in whole}
-            refs = write_slots(folder, changes_name(epoch, lane, attempt), epoch, changed)
-            return LaneCommit(
-                lane,
-                attempt,
-                epoch,
-                refs[0][1].file if refs else None,
-                tuple((slot, ref.start, ref.rows) for slot, ref in refs),
-                folder.write_table(output_name(epoch, lane, attempt), table([epoch])) if refs else None,
-                write_slots(folder, snapshot_name(epoch, lane, attempt), epoch, whole_now),
-                tuple(explicit.items()),
-            )
+    def done(self, model: Model, task: Task) -> LaneCommit:
+        """Write what a lane writes that takes slots further from where they are in the model."""
+        folder, attempt, ways = self.checkpoint.folder, self.attempt(), model.ways(task)
+        since = {slot: model.versions[slot] for slot in ways}
+        until = {slot: epochs[-1] for slot, epochs in ways.items()}
+        epoch = max(0, model.accepted) if task.ahead or not until else max(until.values())
+        old = {slot: model.state(slot, since[slot]) for slot in ways}
+        new = {slot: model.state(slot, until[slot]) for slot in ways}
+        changed = {slot: changes(old[slot], new[slot]) for slot in ways if old[slot] != new[slot]}
+        refs = write_slots(folder, changes_name(epoch, task.lane, attempt), epoch, changed)
+        return LaneCommit(
+            task.lane,
+            attempt,
+            epoch,
+            advances(since, until, task.apart),
+            refs[0][1].file if refs else None,
+            tuple((slot, ref.start, ref.rows) for slot, ref in refs),
+            tuple(self.outputs(model, task.lane, attempt, ways)),
+            self.snapshots(model, task, epoch, attempt, ways),
+        )
 
-        return write
+    def outputs(
+        self, model: Model, lane: int, attempt: str, ways: dict[int, list[int]]
+    ) -> Iterable[tuple[int, FileRef]]:
+        """Put out every row that is folded, epoch by epoch."""
+        for epoch in sorted({epoch for epochs in ways.values() for epoch in epochs}):
+            folded = [(slot, row) for slot, row in model.rows[epoch] if epoch in ways.get(slot, ())]
+            if folded:
+                yield epoch, self.checkpoint.folder.write_table(output_name(epoch, lane, attempt), pairs(folded))
+
+    def snapshots(
+        self, model: Model, task: Task, epoch: int, attempt: str, ways: dict[int, list[int]]
+    ) -> tuple[tuple[int, SlotRef], ...]:
+        """Take snapshots as the task says; a handoff that was loaded serves for a slot without."""
+        versions = {slot: ways[slot][-1 - min(task.early, len(ways[slot]) - 1)] for slot in task.whole & ways.keys()}
+        states = {slot: counts(model.state(slot, version)) for slot, version in versions.items()}
+        refs = write_slots(self.checkpoint.folder, snapshot_name(epoch, task.lane, attempt), epoch, states)
+        return (
+            *((slot, msgspec.structs.replace(ref, version=versions[slot])) for slot, ref in refs),
+            *((slot, ref) for slot, ref in model.handoffs.items() if slot in ways and slot not in states),
+        )
+
+    @rule(lane=a_lane, slots=some_slots.filter(bool))
+    def hand_off(self, lane: int, slots: set[int]) -> None:
+        """Write slots as they are, all in one file; they may be at different versions."""
+        versions = {slot: self.model.versions[slot] for slot in slots}
+        states = {slot: counts(self.model.state(slot, version)) for slot, version in versions.items()}
+        name = handoff_name(max(versions.values()), lane, self.attempt())
+        for slot, ref in write_slots(self.checkpoint.folder, name, 0, states):
+            self.model.handoffs[slot] = msgspec.structs.replace(ref, version=versions[slot])
+
+    @rule(first=some_task, second=some_task, shared=a_slot, together=st.booleans())
+    def two_lanes_take_the_same_slot(self, first: Task, second: Task, shared: int, together: bool) -> None:
+        """Two attempts, of any lanes, have folded a slot from the same version: one of them counts, once."""
+        if not self.model.ahead_of(shared):
+            return
+        one, other = (self.done(self.model, task.also(shared)) for task in (first, second))
+        if together:  # then neither: it is all or nothing
+            self.refused([one, other], "it took slot . up at version")
+        else:
+            self.checkpoint.commit([one])
+            self.model.take(one)
+            self.refused([one], "it took slot . up at version|which is finished")
+            self.refused([other], "it took slot . up at version|which is finished")
+
+    @rule(good=some_task, bad=some_task, slot=a_slot, off=st.integers(-2, 3).filter(bool), good_first=st.booleans())
+    def begin_elsewhere(self, good: Task, bad: Task, slot: int, off: int, good_first: bool) -> None:
+        """A lane that took a slot up at another version than the committed one is refused, with all beside it."""
+        since = self.model.versions[slot] + off
+        later = [epoch for epoch in self.model.pending if epoch > since]
+        if not later:
+            return
+        beside = self.done(self.model, good.only(set(range(SLOTS)) - {slot}))
+        free = set(range(SLOTS)) - {slot} - self.model.ways(good).keys()
+        right = self.done(self.model, replace(bad.only(free), ahead=True))
+        wrong = msgspec.structs.replace(right, advances=(*right.advances, Advance(since, later[0], (slot,))))
+        entry = [beside, wrong] if good_first else [wrong, beside]
+        self.refused(entry, f"it took slot {slot} up at version {since}, the committed one is {since - off}")
+
+    def refused(self, entry: list[LaneCommit], words: str) -> None:
+        """Try to commit, in vain, and see that no trace of it is left, in memory or on disk."""
+        before, records = deepcopy(self.checkpoint.recover().ledger), self.names("*.json")
+        with pytest.raises(ProtocolError, match=words):
+            self.checkpoint.commit(entry)
+        ledger = self.checkpoint.recover().ledger
+        assert (ledger.to_base(), ledger.pending) == (before.to_base(), before.pending)
+        assert (ledger.holders, ledger.garbage) == (before.holders, before.garbage)
+        assert self.names("*.json") == records
+
+    def names(self, pattern: str) -> set[str]:
+        return {str(path.relative_to(self.place / "evenflow")) for path in self.place.rglob(pattern)}
 
     @rule(step=st.integers(1, 3), fuse=some_fuse)
     def publish(self, step: int, fuse: int | None) -> None:
@@ -271,21 +366,23 @@ class CheckpointMachine(RuleBasedStateMachine):
 
     @rule(fuse=some_fuse)
     def restart(self, fuse: int | None) -> None:
-        self.checkpoint = self.open()
+        self.start_again()
         self.mortal(fuse, lambda: drop(self.checkpoint.sweep_orphans()), self.model)
 
     @rule()
     def restart_and_sweep_leaves_what_is_needed_only(self) -> None:
-        self.checkpoint = self.open()
+        self.start_again()
         self.checkpoint.sweep_orphans()
-        recovery = self.checkpoint.recover()
-        found = {str(path.relative_to(self.place / "evenflow")) for path in self.place.rglob("*") if path.is_file()}
-        assert {name for name in found if name.endswith(".arrow")} == {ref.name for ref in needed(recovery)}
-        assert not [name for name in found if name.endswith(".tmp")]
+        assert self.names("*.arrow") == {ref.name for ref in needed(self.checkpoint.recover())}
+        assert not self.names("*.tmp")
 
     @invariant()
     def the_records_say_what_the_model_says(self) -> None:
-        assert stands_at(self.checkpoint.recover(), self.model)
+        checkpoint, model = self.checkpoint, self.model
+        assert stands_at(checkpoint.recover(), model)
+        assert (checkpoint.frontier, checkpoint.slot_versions.tolist()) == (model.frontier, model.versions)
+        assert list(checkpoint.pending.items()) == list(model.pending.items())
+        assert checkpoint.unpublished == len([epoch for epoch in model.records if epoch > model.published])
 
     @invariant()
     def every_slot_can_be_rebuilt(self) -> None:
@@ -301,8 +398,28 @@ class CheckpointMachine(RuleBasedStateMachine):
             assert state == self.model.state(slot, version), f"slot {slot} at {version}"
 
     @invariant()
+    def every_row_is_put_out_once(self) -> None:
+        """Also of the epochs that are not finished: what is there is what the slots that passed them have folded."""
+        outputs = self.checkpoint.recover().ledger.outputs
+        assert list(outputs) == [epoch for epoch in self.model.records if epoch > self.model.published]
+        for epoch, files_of_epoch in outputs.items():
+            tables = [self.checkpoint.folder.read_table(file) for _, file in files_of_epoch]
+            rows = [pair for each in tables for pair in zip(*each.to_pydict().values(), strict=True)]
+            folded = [(slot, row) for slot, row in self.model.rows[epoch] if self.model.versions[slot] >= epoch]
+            assert Counter(rows) == Counter(folded), f"epoch {epoch}"
+
+    @invariant()
     def what_is_needed_is_there(self) -> None:
         for ref in needed(self.checkpoint.recover()):
+            self.checkpoint.folder.read_table(ref)
+
+    @invariant()
+    def what_lanes_may_load_or_commit_is_there(self) -> None:
+        refs = [ref.file for ref in self.model.handoffs.values()]
+        for commit in filter(self.model.fits, self.under_way):
+            refs += [commit.changes] if commit.changes else []
+            refs += [file for _, file in commit.outputs] + [ref.file for _, ref in commit.snapshots]
+        for ref in refs:
             self.checkpoint.folder.read_table(ref)
 
     @invariant()
@@ -315,11 +432,9 @@ class CheckpointMachine(RuleBasedStateMachine):
 
 
 def stands_at(recovery: Recovery, model: Model) -> bool:
-    pending = [record for epoch, record in model.records.items() if epoch > model.frontier]
     newest = model.records.get(model.accepted)
-    lanes = {lane for record in [*pending, *([newest] if newest else [])] for lane in record.lanes}
     unpublished = [
-        (epoch, tuple(outputs[lane] for lane in sorted(outputs)))
+        (epoch, tuple(file for _, file in sorted(outputs, key=lambda output: output[0])))
         for epoch, outputs in model.outputs.items()
         if model.published < epoch <= model.frontier
     ]
@@ -327,9 +442,8 @@ def stands_at(recovery: Recovery, model: Model) -> bool:
         recovery.last_accepted == model.accepted
         and recovery.last_published == model.published
         and recovery.frontier == model.frontier
-        and recovery.lane_epochs == {lane: model.lanes.get(lane, -1) for lane in lanes}
         and recovery.slot_versions.tolist() == model.versions
-        and recovery.pending == pending
+        and recovery.pending == list(model.pending.values())
         and recovery.unpublished == unpublished
         and recovery.table == (newest.table() if newest else None)
     )
@@ -347,6 +461,19 @@ def needed(recovery: Recovery) -> set[FileRef]:
 
 def table(rows: Iterable[int]) -> pa.Table:
     return pa.table({"row": pa.array(list(rows), pa.int64())})
+
+
+def pairs(rows: Iterable[tuple[int, int]]) -> pa.Table:
+    slots, numbers = zip(*rows, strict=True)
+    return pa.table({"slot": pa.array(slots, pa.int64()), "row": pa.array(numbers, pa.int64())})
+
+
+def advances(since: dict[int, int], until: dict[int, int], apart: bool) -> tuple[Advance, ...]:
+    """Return the slots that go the same way together, or each on its own."""
+    ways: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)
+    for slot in until:
+        ways[since[slot], until[slot], slot if apart else 0].append(slot)
+    return tuple(Advance(first, last, tuple(slots)) for (first, last, _), slots in ways.items())
 
 
 def counts(state: Counter[int]) -> pa.Table:

@@ -46,6 +46,9 @@ from evenflow.model.balance import moved_state
 from evenflow.policies import Policy, Proposal, proposal_of
 from evenflow.policies.base import policy_name
 
+_NEWEST = 0.3  # the weight of the newest measurement of what a move costs
+_TELLING_BYTES = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class ControllerOptions:
@@ -60,6 +63,7 @@ class ControllerOptions:
     one slot may always go. `min_gain`: share of the busiest lane's time that a plan must take off it, 0 trusts the
     policy. `min_lanes`, `max_lanes`: bounds for policies that ask for more or fewer lanes; None keeps the number.
     `patience`: how many epochs a report may lag behind the others before its window is given up.
+    `copy_ahead_bytes`: slots with at least so much state are loaded by their new lane before they move; None for none.
     """
 
     window_epochs: int = 1
@@ -72,6 +76,7 @@ class ControllerOptions:
     min_lanes: int | None = None
     max_lanes: int | None = None
     patience: int = 8
+    copy_ahead_bytes: int | None = None
     move_cost: MoveCost = field(default_factory=MoveCost)
 
     def __post_init__(self) -> None:
@@ -148,6 +153,8 @@ class Controller:
         self._queue: deque[QueuedStep] = deque()
         self._told: dict[SlotId, MoveLife] = {}
         self._sizes: dict[SlotId, int] = {}
+        self._move_cost = self.options.move_cost
+        self._copied: set[SlotId] = set()  # of the planned moves: their targets have loaded the slot ahead
         self._retiring: tuple[LaneId, ...] = ()  # may go once the plan is carried out
         self._leaving: tuple[LaneId, ...] = ()  # the engine was told to stop them
         self._resizing = False
@@ -269,7 +276,43 @@ class Controller:
         self.policy, self._memory = policy, None
         self._collector.min_span_s = 0.0
 
+    def resize(self, table: RoutingTable) -> LaneWish | None:
+        """Go to a table over the lanes that shall stay, all of which are there; return a wish if that is done already.
+
+        Its moves supersede all plans; lanes that it does not have are let go when they own nothing any more.
+        """
+        moves = self._table.difference(table.with_lanes(sorted({*self._table.lanes, *table.lanes})))
+        self._drop_plans({move.slot for move in self.planned}, Event.SUPERSEDED)
+        self.queue(scheduled(self.strategy.steps(moves, self._weights()), self._epoch + 1, every=0))
+        self._retiring = tuple(lane for lane in self._table.lanes if lane not in table.lanes)
+        return None if self._queue or self._told else self._let_go()
+
+    def measured_move(self, state_bytes: int, seconds: float) -> None:
+        """Learn what moving state costs: the newest measurements count most; small ones tell only what a move costs."""
+        cost, weight = self._move_cost, _NEWEST
+        if state_bytes >= _TELLING_BYTES:
+            per_byte = (1 - weight) * cost.seconds_per_byte + weight * seconds / state_bytes
+            self._move_cost = replace(cost, seconds_per_byte=per_byte)
+        else:
+            per_move = (1 - weight) * cost.seconds_per_move + weight * seconds
+            self._move_cost = replace(cost, seconds_per_move=per_move)
+
+    def prepared(self, slot: SlotId) -> None:
+        """The target of a planned move has loaded the slot ahead."""
+        self._copied.add(slot)
+
+    def unprepared(self, slot: SlotId) -> None:
+        """What was loaded ahead is of no use any more."""
+        self._copied.discard(slot)
+
     # --- out -----------------------------------------------------------------------------------------------------
+
+    def to_prepare(self) -> tuple[Move, ...]:
+        """Return the moves of the next step whose slots shall be loaded by their new lanes before they move."""
+        least = self.options.copy_ahead_bytes
+        if least is None or not self._queue:
+            return ()
+        return tuple(move for move in self._queue[0].moves if self._sizes.get(move.slot, 0) >= least)
 
     def next_epoch(self, epoch: Epoch, at_s: float = 0.0) -> ControlMessage:
         """Return the control message of `epoch`, with the moves of the next step if its time has come."""
@@ -281,6 +324,7 @@ class Controller:
             self._table = self._table.apply(moves)
             self._step_began_s = at_s
             for move in moves:
+                self._copied.discard(move.slot)
                 told = MoveLife(move).announced(epoch)
                 self._told[move.slot] = told
                 self._record(PhaseChanged(epoch, move, Event.ANNOUNCE, Phase.PLANNED, told.phase))
@@ -306,7 +350,7 @@ class Controller:
             return None
         if len(self._windows) < min(self.options.warm_up_windows, self.options.history):
             return None
-        view = LoadView(tuple(self._windows), self._table, self._memory, self._last_move_s, self.options.move_cost)
+        view = LoadView(tuple(self._windows), self._table, self._memory, self._last_move_s, self._move_cost)
         try:
             proposal = proposal_of(self.policy, view)
         except PolicyError as error:
@@ -403,6 +447,8 @@ class Controller:
         """Take from the queue what may be announced now: the next step, or as much of it as may be in flight."""
         if self._told or not self._queue or self._queue[0].not_before > epoch:
             return ()
+        if any(move.slot not in self._copied for move in self.to_prepare()):
+            return ()
         step = self._queue.popleft()
         limit = self.options.max_bytes_in_flight
         if limit is None:
@@ -432,8 +478,9 @@ class Controller:
 
     def _weights(self) -> Weights:
         if not self._windows:
-            return Weights(state_bytes=self._sizes)
-        return Weights(dict(enumerate(self._windows[-1].slots.busy_s.tolist())), self._sizes)
+            return Weights({}, self._sizes, self._move_cost.seconds_per_byte)
+        load = dict(enumerate(self._windows[-1].slots.busy_s.tolist()))
+        return Weights(load, self._sizes, self._move_cost.seconds_per_byte)
 
     def _record(self, entry: Entry) -> None:
         self.journal.record(entry)

@@ -99,12 +99,16 @@ class PhaseChanged(Entry):
 
 @dataclass(frozen=True, slots=True)
 class StateMoved(Entry):
-    """The state of a slot has left its lane; `seconds` is what the lane took to write all it handed off at once."""
+    """The state of a slot has left its lane; `seconds` is what the lane took to write all it handed off at once.
+
+    `ahead`: it was loaded by the new lane while the old one still served it, and that took the new lane so long.
+    """
 
     move: Move
     keys: int
     state_bytes: int
     seconds: float
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)

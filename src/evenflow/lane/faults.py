@@ -29,6 +29,7 @@ POINTS = (
     "lane.releasing",
     "lane.released",
     "lane.adopting",
+    "lane.preparing",
 )
 
 

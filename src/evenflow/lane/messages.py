@@ -4,14 +4,20 @@
 
     coordinator                         lane
                     ◀── Hello ─────────  who I am, which attempt
-        Adopt ─────▶                     load these slots from the checkpoint
-                    ◀── Adopted ───────
-        Release ───▶                     write these slots as a handoff and let them go
+        Adopt ─────▶                     load these slots; serve the others meanwhile
+                    ◀── Adopted ───────  they are resident
+        Prepare ───▶                     load these slots ahead of a move; another lane still serves them
+                    ◀── Prepared ──────
+        Release ───▶                     stop serving these slots and hand them off
                     ◀── Released ──────
-        Work ──────▶                     fold the blocks of an epoch
+        Forget ────▶                     drop what was loaded for nothing
+        Work ──────▶                     fold the input of some epochs
                     ◀── Done ──────────  files written, load report
         Stop ──────▶
                     ◀── Failed ────────  at any time: the user's operator raised, a file is damaged
+
+A lane carries out messages in the order they come, but reads and writes state that moves in the background: *Adopted*,
+*Prepared* and *Released* come when they are ready. There is at most one *Work* without its *Done*.
 """
 
 from __future__ import annotations
@@ -21,9 +27,9 @@ from typing import Any, TypeAlias
 import msgspec
 
 from evenflow.errors import ProtocolError
-from evenflow.state import FileRef, LaneCommit, Segment, SlotRef
+from evenflow.state import Advance, FileRef, LaneCommit, Segment, SlotRef
 
-PROTOCOL = 1  # raised when the meaning of a message changes; a lane of another version is refused
+PROTOCOL = 2  # raised when the meaning of a message changes; a lane of another version is refused
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
@@ -45,15 +51,20 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
 
 
 class SlotToLoad(msgspec.Struct, frozen=True):
-    """Where the state of one slot lies: a snapshot (or handoff) and the changes after it, in order."""
+    """Where the state of one slot lies: a snapshot (or handoff) and the changes after it, in order.
+
+    It is at `version` then. With `prepared`, the lane has the slot at that version; only `changes` are to be added.
+    """
 
     slot: int
+    version: int
     snapshot: SlotRef | None = None
     changes: tuple[SlotRef, ...] = ()
+    prepared: int | None = None
 
 
 class Adopt(msgspec.Struct, frozen=True, tag=True):
-    """Load these slots; a slot with neither snapshot nor changes starts empty."""
+    """Load these slots and hold them from then on; a slot with neither snapshot nor changes starts empty."""
 
     slots: tuple[SlotToLoad, ...]
 
@@ -66,34 +77,66 @@ class Adopted(msgspec.Struct, frozen=True, tag=True):
     seconds: float
 
 
-class Release(msgspec.Struct, frozen=True, tag=True):
-    """Write these slots, as they stand after epoch `version`, to the file `handoff`, and forget them."""
+class Prepare(msgspec.Struct, frozen=True, tag=True):
+    """Load these slots and keep them aside."""
+
+    slots: tuple[SlotToLoad, ...]
+
+
+class Prepared(msgspec.Struct, frozen=True, tag=True):
+    """The slots are there as they were at these versions: (slot, version); None where it could not be done.
+
+    The slot goes on changing meanwhile, so a file may be gone before it is read: then the move is made without a copy.
+    """
+
+    slots: tuple[tuple[int, int | None], ...]
+    state_bytes: int
+    seconds: float
+
+
+class Forget(msgspec.Struct, frozen=True, tag=True):
+    """Drop these slots: they were prepared, or were to be adopted, for nothing."""
 
     slots: tuple[int, ...]
-    version: int
-    handoff: str
+
+
+class Release(msgspec.Struct, frozen=True, tag=True):
+    """Let go of these slots, as they stand; with `handoff`, write them to a file for their new lanes."""
+
+    slots: tuple[int, ...]
+    handoff: bool = True
 
 
 class Released(msgspec.Struct, frozen=True, tag=True):
-    """The handoff is written: where each slot lies in it."""
+    """The slots are no longer served here: (slot, version), and where each lies in the handoff."""
 
+    slots: tuple[tuple[int, int], ...]
     handoffs: tuple[tuple[int, SlotRef], ...]
     state_bytes: int
     seconds: float
 
 
-class BlockSegment(msgspec.Struct, frozen=True):
-    """One lane's part of one block."""
+class BlockPart(msgspec.Struct, frozen=True):
+    """Some rows of a block: those of `slots` in one of its segments; None for all of them."""
 
     file: FileRef
     segment: Segment
+    slots: tuple[int, ...] | None = None
+
+
+class EpochInput(msgspec.Struct, frozen=True):
+    """What a lane is to fold of one epoch."""
+
+    epoch: int
+    parts: tuple[BlockPart, ...]
 
 
 class Work(msgspec.Struct, frozen=True, tag=True):
-    """Fold one epoch; also write snapshots of some slots."""
+    """Fold these epochs, oldest first, which advances these slots; also write snapshots of some of them."""
 
     epoch: int
-    blocks: tuple[BlockSegment, ...]
+    advances: tuple[Advance, ...]
+    inputs: tuple[EpochInput, ...]
     snapshot_slots: tuple[int, ...] = ()
 
 
@@ -106,13 +149,20 @@ class SlotColumns(msgspec.Struct, frozen=True):
     state_bytes: tuple[int, ...]
 
 
-class Done(msgspec.Struct, frozen=True, tag=True):
-    """An epoch is folded and its files are written; they count once the coordinator commits them."""
+class EpochLoad(msgspec.Struct, frozen=True):
+    """What one epoch cost."""
 
-    commit: LaneCommit
+    epoch: int
     load: SlotColumns
     rows: int
     busy_s: float
+
+
+class Done(msgspec.Struct, frozen=True, tag=True):
+    """The work is done and its files are written; they count once the coordinator commits them."""
+
+    commit: LaneCommit
+    loads: tuple[EpochLoad, ...]
     idle_s: float
     state_rows: int
     state_bytes: int
@@ -130,8 +180,8 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
     """End the lane."""
 
 
-ToLane: TypeAlias = Adopt | Release | Work | Stop
-FromLane: TypeAlias = Hello | Adopted | Released | Done | Failed
+ToLane: TypeAlias = Adopt | Prepare | Release | Forget | Work | Stop
+FromLane: TypeAlias = Hello | Adopted | Prepared | Released | Done | Failed
 
 _encoder = msgspec.msgpack.Encoder()
 _to_lane = msgspec.msgpack.Decoder(ToLane)

@@ -1,22 +1,32 @@
-"""What a lane does with each message. It knows no Spark and no socket: a message in, a message out."""
+"""What a lane does with each message. It knows no Spark and no socket: messages in, messages out.
+
+State that comes or goes is read and written in the background, and installed a piece at a time between messages, so
+that the slots that stay are served meanwhile.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from evenflow.errors import ProtocolError
+from evenflow.errors import EvenflowError, ProtocolError
+from evenflow.lane.background import Background, Future, Inline
 from evenflow.lane.faults import Faults
+from evenflow.lane.loading import places_of, rows_of, tables_of
 from evenflow.lane.messages import (
     Adopt,
     Adopted,
-    BlockSegment,
     Done,
+    EpochLoad,
+    Forget,
     FromLane,
+    Prepare,
+    Prepared,
     Release,
     Released,
     SlotColumns,
@@ -26,7 +36,18 @@ from evenflow.lane.messages import (
 )
 from evenflow.model.slots import FloatArray, IntArray
 from evenflow.operators import SLOT, Apply, Folded, Operator, Resident
-from evenflow.state import FileRef, Folder, LaneCommit, SlotRef, changes_name, output_name, snapshot_name
+from evenflow.state import (
+    FileRef,
+    Folder,
+    LaneCommit,
+    SlotRef,
+    changes_name,
+    handoff_name,
+    output_name,
+    snapshot_name,
+)
+
+_PIECE = 1 << 16  # state rows installed at a time: what other slots may have to wait for
 
 
 @dataclass(frozen=True)
@@ -45,6 +66,27 @@ class LaneConfig:
 
 
 @dataclass
+class _Coming:
+    """State on its way into this lane; no tables: what was prepared of the slots is to be forgotten."""
+
+    message: Adopt | Prepare | Forget
+    tables: Future[list[pa.Table]] | None
+    began: float
+    pieces: deque[pa.Table] | None = None
+    failed: bool = False
+
+
+@dataclass
+class _Going:
+    """State on its way out of this lane."""
+
+    versions: tuple[tuple[int, int], ...]
+    places: tuple[tuple[int, int, int], ...]
+    file: Future[FileRef | None]
+    began: float
+
+
+@dataclass
 class LaneWorker:
     """The state of one lane and how messages change it."""
 
@@ -53,8 +95,12 @@ class LaneWorker:
     folder: Folder
     faults: Faults = field(default_factory=Faults)
     clock: Callable[[], float] = time.perf_counter
+    background: Background = field(default_factory=Inline)
     _resident: Resident = field(init=False)
-    _slots: set[int] = field(default_factory=set)  # those whose state is resident
+    _versions: dict[int, int] = field(default_factory=dict)  # of the slots that this lane serves
+    _coming: deque[_Coming] = field(default_factory=deque)
+    _going: deque[_Going] = field(default_factory=deque)
+    _files: int = 0
     _idle_since: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -63,154 +109,243 @@ class LaneWorker:
         self._resident = config.operator.open(config.schema, config.keys, config.slots)
         self._idle_since = self.clock()
 
-    def handle(self, message: ToLane) -> FromLane:
-        """Do what a message says and return the answer."""
+    def handle(self, message: ToLane) -> list[FromLane]:
+        """Do what a message says and return what there is to answer now."""
         if isinstance(message, Work):
-            return self._work(message)
-        if isinstance(message, Adopt):
-            return self._adopt(message)
+            return [self._work(message)]
         if isinstance(message, Release):
-            return self._release(message)
-        raise ProtocolError(f"lane {self.config.lane} cannot handle {type(message).__name__}")
+            self._release(message)
+        elif isinstance(message, Adopt | Prepare):
+            point = "lane.adopting" if isinstance(message, Adopt) else "lane.preparing"
+            self.faults.reach(point, self.config.lane)
+            entries = message.slots
+            tables = self.background.submit(lambda: tables_of(self.folder, entries))
+            self._coming.append(_Coming(message, tables, self.clock()))
+        elif isinstance(message, Forget):
+            self._coming.append(_Coming(message, None, self.clock()))
+        else:
+            raise ProtocolError(f"lane {self.config.lane} cannot handle {type(message).__name__}")
+        return []
+
+    @property
+    def is_moving_state(self) -> bool:
+        """Whether state is on its way in or out: `step` brings it on."""
+        return bool(self._coming or self._going)
+
+    def step(self) -> list[FromLane]:
+        """Bring what is in the background a piece further; return what has become ready."""
+        return [*self._step_out(), *self._step_in()]
 
     # --- slots come and go ---------------------------------------------------------------------------------------
 
-    def _adopt(self, message: Adopt) -> Adopted:
-        began = self.clock()
-        slots = tuple(entry.slot for entry in message.slots)
-        self.faults.reach("lane.adopting", self.config.lane)
-        self._resident.drop(slots)
-        for table in _in_order(self.folder, message.slots):
-            self._resident.install(table)
-        self._slots.update(slots)
-        sizes = self._resident.slot_bytes()
-        return Adopted(slots, int(sizes[list(slots)].sum()), self.clock() - began)
+    def _step_in(self) -> list[FromLane]:
+        if not self._coming or not (self._coming[0].tables is None or self._coming[0].tables.done()):
+            return []
+        job = self._coming[0]
+        if job.pieces is None:
+            job.pieces = self._unpacked(job)
+        if job.pieces:
+            self._resident.install(job.pieces.popleft())
+        if job.pieces:
+            return []
+        self._coming.popleft()
+        return self._arrived(job)
 
-    def _release(self, message: Release) -> Released:
+    def _unpacked(self, job: _Coming) -> deque[pa.Table]:
+        """Make room for what comes and return it in pieces."""
+        if isinstance(job.message, Forget):
+            for slot in job.message.slots:
+                self._versions.pop(slot, None)
+            self._resident.drop(job.message.slots)
+            return deque()
+        self._resident.drop([entry.slot for entry in job.message.slots if entry.prepared is None])
+        try:
+            tables = job.tables.result() if job.tables else []
+        except EvenflowError:
+            if isinstance(job.message, Adopt):
+                raise
+            job.failed, tables = True, []
+        job.tables = None
+        if not self._versions:  # nobody waits, and the whole installs faster than its pieces
+            return deque(tables)
+        return deque(table.slice(at, _PIECE) for table in tables for at in range(0, table.num_rows, _PIECE))
+
+    def _arrived(self, job: _Coming) -> list[FromLane]:
+        message = job.message
+        if isinstance(message, Forget):
+            return []
+        slots = tuple(entry.slot for entry in message.slots)
+        size, seconds = int(self._resident.slot_bytes()[list(slots)].sum()), self.clock() - job.began
+        if isinstance(message, Prepare):
+            there = tuple((entry.slot, None if job.failed else entry.version) for entry in message.slots)
+            return [Prepared(there, size, seconds)]
+        self._versions.update({entry.slot: entry.version for entry in message.slots})
+        return [Adopted(slots, size, seconds)]
+
+    def _release(self, message: Release) -> None:
+        """Stop serving slots. What is written is as they stand now; they are gone from memory before it is."""
         began = self.clock()
         self._must_hold(message.slots, "hand off")
-        self.faults.reach("lane.releasing", self.config.lane, message.version)
-        state = self._resident.snapshot(message.slots)
-        file = self.folder.write_table(message.handoff, state)
-        places = _places(state, message.slots)
+        version = max(self._versions[slot] for slot in message.slots)
+        self.faults.reach("lane.releasing", self.config.lane, version)
+        versions = tuple((slot, self._versions.pop(slot)) for slot in message.slots)
+        state = self._resident.snapshot(message.slots) if message.handoff else None
         self._resident.drop(message.slots)
-        self._slots.difference_update(message.slots)
-        self.faults.reach("lane.released", self.config.lane, message.version)
-        handoffs = tuple((slot, SlotRef(file, message.version, start, rows)) for slot, start, rows in places)
-        return Released(handoffs, file.size, self.clock() - began)
+        places = places_of(state, message.slots) if state is not None else ()
+        name = handoff_name(version, self.config.lane, self._file())
+
+        def written() -> FileRef | None:
+            return None if state is None else self.folder.write_table(name, state)
+
+        file = self.background.submit(written)
+        self._going.append(_Going(versions, places, file, began))
+
+    def _step_out(self) -> list[FromLane]:
+        if not self._going or not self._going[0].file.done():
+            return []
+        job = self._going.popleft()
+        file, versions = job.file.result(), dict(job.versions)
+        self.faults.reach("lane.released", self.config.lane, max(versions.values()))
+        seconds = self.clock() - job.began
+        if file is None:
+            return [Released(job.versions, (), 0, seconds)]
+        handoffs = tuple((slot, SlotRef(file, versions[slot], start, rows)) for slot, start, rows in job.places)
+        return [Released(job.versions, handoffs, file.size, seconds)]
 
     def _must_hold(self, slots: Iterable[int], what: str) -> None:
         """Refuse to take a slot that is elsewhere for an empty one."""
-        absent = sorted(set(slots) - self._slots)
+        absent = sorted(set(slots) - self._versions.keys())
         if absent:
             raise ProtocolError(f"lane {self.config.lane} was told to {what} slots {absent}, which it does not hold")
 
-    # --- an epoch ------------------------------------------------------------------------------------------------
+    # --- work ----------------------------------------------------------------------------------------------------
 
     def _work(self, message: Work) -> Done:
         began = self.clock()
         idle_s, lane = began - self._idle_since, self.config.lane
+        self._check(message)
         self.faults.reach("lane.before-fold", lane, message.epoch)
-        rows, slots = self._rows_of(message.blocks)
-        self._must_hold((slot for block in message.blocks for slot in block.segment.slots), "fold rows of")
-        folded = self._resident.fold(rows, slots) if rows.num_rows else None
+        folded, records = self._fold(message)
         self.faults.reach("lane.folded", lane, message.epoch)
         commit = self._write(message, folded)
         self.faults.reach("lane.changes-written", lane, message.epoch)
-        self._keep_pace(rows.num_rows, began)
+        for advance in message.advances:
+            self._versions.update(dict.fromkeys(advance.slots, advance.version))
+        self._keep_pace(sum(int(counts.sum()) for counts in records.values()), began)
         busy_s = self.clock() - began
         self._idle_since = self.clock()
-        sizes, keys = self._resident.slot_bytes(), self._resident.slot_rows()
-        load = self._load(slots, sizes, busy_s, None if folded is None else folded.busy_s)
-        return Done(commit, load, rows.num_rows, busy_s, idle_s, int(keys.sum()), int(sizes.sum()))
+        held = np.zeros(self.config.slots, dtype=bool)
+        held[list(self._versions)] = True
+        sizes, keys = self._resident.slot_bytes() * held, self._resident.slot_rows() * held
+        loads = self._loads(records, folded, busy_s, sizes)
+        return Done(commit, loads, idle_s, int(keys.sum()), int(sizes.sum()))
 
-    def _rows_of(self, blocks: Sequence[BlockSegment]) -> tuple[pa.Table, IntArray]:
-        """Return the rows of all blocks ordered by slot, within a slot in the order of the blocks; and their slots."""
-        tables, slots = [], []
-        for block in blocks:
-            table = pa.Table.from_batches(self.folder.read_batches(block.file, [block.segment.batch]))
-            row_slots = np.repeat(np.array(block.segment.slots), np.array(block.segment.counts))
-            tables.append(table)
-            slots.append(row_slots)
-        if not tables:
-            return self.config.schema.empty_table(), np.empty(0, dtype=np.int64)
-        rows, all_slots = pa.concat_tables(tables), np.concatenate(slots)
-        if len(tables) > 1:
-            order = np.argsort(all_slots.astype(np.uint16), kind="stable")  # 16 bits: a radix sort
-            rows, all_slots = rows.combine_chunks().take(pa.array(order)), all_slots[order]
-        return rows, all_slots
+    def _check(self, message: Work) -> None:
+        """Refuse work that does not begin where the slots are: rows would be folded twice, or not at all."""
+        for advance in message.advances:
+            self._must_hold(advance.slots, "fold rows of")
+            wrong = [slot for slot in advance.slots if self._versions[slot] != advance.since]
+            if wrong:
+                raise ProtocolError(
+                    f"lane {self.config.lane} was told to fold slot {wrong[0]} from version {advance.since}, "
+                    f"it is at {self._versions[wrong[0]]}"
+                )
 
-    def _write(self, message: Work, folded: Folded | None) -> LaneCommit:
-        """Write changes, output and snapshots; nothing counts before the coordinator commits it."""
-        lane, epoch = self.config.lane, message.epoch
-        changes, output = None, None
-        places: tuple[tuple[int, int, int], ...] = ()
-        if folded is not None and folded.changes.num_rows:
-            changes = self.folder.write_table(changes_name(epoch, lane, self.attempt), folded.changes)
-            places = _places(folded.changes, None)
-        rows_out = self._output(folded)
-        if rows_out is not None and rows_out.num_rows:
-            output = self.folder.write_table(output_name(epoch, lane, self.attempt), rows_out)
-        snapshots = self._snapshots(epoch, message.snapshot_slots)
-        return LaneCommit(lane, self.attempt, epoch, changes, places, output, snapshots)
+    def _fold(self, message: Work) -> tuple[dict[int, Folded], dict[int, IntArray]]:
+        """Fold the epochs one by one, so that what each puts out does not depend on how many come together."""
+        folded, records = {}, {}
+        for each in message.inputs:
+            rows, slots = rows_of(self.folder, each.parts, self.config.schema)
+            records[each.epoch] = np.bincount(slots, minlength=self.config.slots)
+            self._must_hold(np.flatnonzero(records[each.epoch]).tolist(), "fold rows of")
+            if rows.num_rows:
+                folded[each.epoch] = self._resident.fold(rows, slots)
+            if self.config.complete and self.config.publishes:
+                reached = [
+                    slot
+                    for advance in message.advances
+                    if advance.since < each.epoch <= advance.version
+                    for slot in advance.slots
+                ]
+                changes = folded[each.epoch].changes if each.epoch in folded else self._resident.snapshot([])
+                busy_s = folded[each.epoch].busy_s if each.epoch in folded else None
+                folded[each.epoch] = Folded(changes, self._resident.output(reached), busy_s)
+        return folded, records
 
-    def _output(self, folded: Folded | None) -> pa.Table | None:
-        if not self.config.publishes:
-            return None
-        return self._resident.output() if self.config.complete else (folded.output if folded else None)
+    def _write(self, message: Work, folded: dict[int, Folded]) -> LaneCommit:
+        """Write changes, outputs and snapshots; nothing counts before the coordinator commits it."""
+        lane, epoch, attempt = self.config.lane, message.epoch, self._file()
+        changes = _latest([each.changes for each in folded.values() if each.changes.num_rows])
+        outputs = tuple(
+            (at, self.folder.write_table(output_name(at, lane, attempt), each.output))
+            for at, each in folded.items()
+            if each.output.num_rows and self.config.publishes
+        )
+        return LaneCommit(
+            lane,
+            self.attempt,
+            epoch,
+            message.advances,
+            None if changes is None else self.folder.write_table(changes_name(epoch, lane, attempt), changes),
+            () if changes is None else places_of(changes, None),
+            outputs,
+            self._snapshots(message, attempt),
+        )
 
-    def _snapshots(self, epoch: int, slots: Sequence[int]) -> tuple[tuple[int, SlotRef], ...]:
-        if not slots:
+    def _snapshots(self, message: Work, attempt: str) -> tuple[tuple[int, SlotRef], ...]:
+        if not message.snapshot_slots:
             return ()
-        state = self._resident.snapshot(slots)
-        file = self.folder.write_table(snapshot_name(epoch, self.config.lane, self.attempt), state)
-        return tuple((slot, SlotRef(file, epoch, start, rows)) for slot, start, rows in _places(state, slots))
+        state = self._resident.snapshot(message.snapshot_slots)
+        file = self.folder.write_table(snapshot_name(message.epoch, self.config.lane, attempt), state)
+        versions = {slot: advance.version for advance in message.advances for slot in advance.slots}
+        return tuple(
+            (slot, SlotRef(file, versions[slot], start, rows))
+            for slot, start, rows in places_of(state, message.snapshot_slots)
+        )
+
+    def _file(self) -> str:
+        """Return what tells this attempt's files apart, from those of others and from each other."""
+        self._files += 1
+        return f"{self.attempt}.{self._files}"
 
     def _keep_pace(self, rows: int, began: float) -> None:
         if self.config.rows_per_second is not None:
             time.sleep(max(0.0, rows / self.config.rows_per_second - (self.clock() - began)))
 
-    def _load(self, slots: IntArray, sizes: IntArray, busy_s: float, known: FloatArray | None) -> SlotColumns:
-        """Report every slot with records or state; busy time is shared out by records unless the operator knows."""
-        records = np.bincount(slots, minlength=self.config.slots)
-        shares = records.astype(np.float64) if known is None else known
-        total = float(shares.sum())
-        busy = shares * (busy_s / total) if total > 0 else np.zeros(self.config.slots)
-        listed = np.flatnonzero((records > 0) | (sizes > 0))
-        return SlotColumns(
-            tuple(listed.tolist()),
-            tuple(records[listed].tolist()),
-            tuple(busy[listed].tolist()),
-            tuple(sizes[listed].tolist()),
-        )
+    def _loads(
+        self, records: dict[int, IntArray], folded: dict[int, Folded], busy_s: float, sizes: IntArray
+    ) -> tuple[EpochLoad, ...]:
+        """Share the busy time out by rows."""
+        total = sum(int(counts.sum()) for counts in records.values())
+        loads = []
+        for epoch, counts in records.items():
+            rows = int(counts.sum())
+            part = busy_s * rows / total if total else busy_s / len(records)
+            known = folded[epoch].busy_s if epoch in folded else None
+            loads.append(EpochLoad(epoch, _columns(counts, sizes, part, known), rows, part))
+        return tuple(loads)
 
 
-def _places(state: pa.Table, slots: Sequence[int] | None) -> tuple[tuple[int, int, int], ...]:
-    """Return (slot, first row, rows) for each slot of a table sorted by slot; of `slots`, also those without rows."""
-    column = state[SLOT].to_numpy()
-    # Sorted: a slot begins where its row differs from the one before; np.unique would hash or sort all rows.
-    begins = np.flatnonzero(np.diff(column, prepend=-1))
-    listed = column[begins] if slots is None else np.array(sorted(slots), dtype=np.int64)
-    starts, ends = np.searchsorted(column, listed), np.searchsorted(column, listed, side="right")
-    return tuple(zip(listed.tolist(), starts.tolist(), (ends - starts).tolist(), strict=True))
+def _columns(records: IntArray, sizes: IntArray, busy_s: float, known: FloatArray | None) -> SlotColumns:
+    """Report every slot with records or state; busy time is shared out by records unless the operator knows."""
+    shares = records.astype(np.float64) if known is None else known
+    total = float(shares.sum())
+    busy = shares * (busy_s / total) if total > 0 else np.zeros(records.size)
+    listed = np.flatnonzero((records > 0) | (sizes > 0))
+    return SlotColumns(
+        tuple(listed.tolist()),
+        tuple(records[listed].tolist()),
+        tuple(busy[listed].tolist()),
+        tuple(sizes[listed].tolist()),
+    )
 
 
-def _in_order(folder: Folder, slots: Sequence[SlotToLoad]) -> list[pa.Table]:
-    """Return the tables to install: all snapshots first, then changes by version; each file is read once."""
-    wanted: dict[tuple[int, str], tuple[FileRef, list[tuple[int, int]]]] = {}
-    for entry in slots:
-        refs = [*([(-1, entry.snapshot)] if entry.snapshot else []), *((ref.version, ref) for ref in entry.changes)]
-        for order, ref in refs:
-            _, parts = wanted.setdefault((order, ref.file.name), (ref.file, []))
-            parts.append((ref.start, ref.rows))
-    tables = []
-    for _, (file, parts) in sorted(wanted.items()):
-        whole = folder.read_table(file)
-        if sum(rows for _, rows in parts) == whole.num_rows:
-            tables.append(whole)
-        else:
-            tables.append(pa.concat_tables([whole.slice(start, rows) for start, rows in sorted(parts)]))
-    return [table for table in tables if table.num_rows]
+def _latest(changes: Sequence[pa.Table]) -> pa.Table | None:
+    """Return the changes of several epochs sorted by slot, older ones first: the last row of a key counts."""
+    if len(changes) < 2:  # noqa: PLR2004
+        return changes[0] if changes else None
+    joined = pa.concat_tables(changes).combine_chunks()
+    return joined.take(pa.array(np.argsort(joined[SLOT].to_numpy(), kind="stable")))
 
 
 def committed_state(config: LaneConfig, folder: Folder, slots: Sequence[SlotToLoad]) -> pa.Table:
@@ -219,8 +354,7 @@ def committed_state(config: LaneConfig, folder: Folder, slots: Sequence[SlotToLo
     No lane is disturbed.
     """
     resident = config.operator.open(config.schema, config.keys, config.slots)
-    for table in _in_order(folder, slots):
+    for table in tables_of(folder, slots):
         resident.install(table)
-    if isinstance(config.operator, Apply):
-        return resident.snapshot([entry.slot for entry in slots])
-    return resident.output()
+    held = [entry.slot for entry in slots]
+    return resident.snapshot(held) if isinstance(config.operator, Apply) else resident.output(held)

@@ -22,10 +22,14 @@ DEFAULT_STRATEGY = "paced"
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What strategies may weigh a slot by: its load (any unit) and the bytes of its state; 0 if not given."""
+    """What strategies may weigh a slot by: its load (any unit) and the bytes of its state; 0 if not given.
+
+    `seconds_per_byte` is what moving state has cost so far.
+    """
 
     load: Mapping[SlotId, float] = field(default_factory=dict)
     state_bytes: Mapping[SlotId, int] = field(default_factory=dict)
+    seconds_per_byte: float = 1e-8
 
 
 class Strategy(Protocol):
@@ -86,7 +90,8 @@ class Batched:
 class Paced:
     """The hottest slots first, and never more than `max_bytes_per_step` bytes in a step.
 
-    A slot bigger than the bound is a step of its own: it has to move some time.
+    With `max_added_latency` (seconds), a step also holds no more than can be moved in that time, by what moves have
+    cost so far. A slot bigger than the bound is a step of its own: it has to move some time.
     """
 
     name: ClassVar[str] = "paced"
@@ -94,24 +99,32 @@ class Paced:
     summary: ClassVar[str] = "hottest slots first, a bound on the bytes per step; the default"
 
     max_bytes_per_step: int = 16 << 20
+    max_added_latency: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse a bound that lets nothing through."""
         if self.max_bytes_per_step < 1:
             raise InputError(f"paced: max_bytes_per_step must be at least 1, got {self.max_bytes_per_step}")
+        if self.max_added_latency is not None and not self.max_added_latency > 0:
+            raise InputError(f"paced: max_added_latency is in seconds, above 0, got {self.max_added_latency}")
 
     def steps(self, moves: Sequence[Move], weights: Weights) -> tuple[Step, ...]:
         """Return steps filled up to the bound, in order of falling load."""
         steps: list[list[Move]] = []
-        room = 0
+        room, most = 0, self._most_bytes(weights)
         for move in sorted(moves, key=lambda move: (-weights.load.get(move.slot, 0.0), move.slot)):
             size = weights.state_bytes.get(move.slot, 0)
             if not steps or size > room:
                 steps.append([])
-                room = self.max_bytes_per_step
+                room = most
             steps[-1].append(move)
             room -= size
         return tuple(tuple(step) for step in steps)
+
+    def _most_bytes(self, weights: Weights) -> int:
+        if self.max_added_latency is None or weights.seconds_per_byte <= 0:
+            return self.max_bytes_per_step
+        return min(self.max_bytes_per_step, max(1, int(self.max_added_latency / weights.seconds_per_byte)))
 
 
 STRATEGIES: dict[str, Callable[..., Strategy]] = {

@@ -126,8 +126,8 @@ class AggregateState:
             for column in self._columns:
                 column.keep(kept)
 
-    def output(self) -> pa.Table:
-        return self._read(self._keys.index.rows_of_slots(np.arange(len(self._keys.index.slot_rows))))[1]
+    def output(self, slots: Sequence[int]) -> pa.Table:
+        return self._read(self._keys.index.rows_of_slots(np.asarray(slots, np.int64)))[1]
 
     def slot_rows(self) -> IntArray:
         return self._keys.index.slot_rows.copy()

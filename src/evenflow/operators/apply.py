@@ -141,7 +141,7 @@ class SlotStates:
             self._bytes.pop(slot, None)
             self._sizes[slot] = 0
 
-    def output(self) -> pa.Table:
+    def output(self, slots: Sequence[int]) -> pa.Table:  # noqa: ARG002 - there is none
         raise InputError(f"complete mode needs aggregates; {self._wrapper.name} only knows the rows of each epoch")
 
     def slot_rows(self) -> IntArray:

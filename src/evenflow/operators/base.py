@@ -56,8 +56,8 @@ class Resident(Protocol):
         """Forget these slots."""
         ...
 
-    def output(self) -> pa.Table:
-        """Return the output rows of all keys (complete mode)."""
+    def output(self, slots: Sequence[int]) -> pa.Table:
+        """Return the output rows of all keys of these slots (complete mode)."""
         ...
 
     def slot_rows(self) -> IntArray:

@@ -46,12 +46,13 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """A table drawn in colours: a value per row and column."""
+    """A table drawn in colours: a value per row and column. `log_from`: colours by logarithm, from this value on."""
 
     rows: Sequence[str]
     columns: Sequence[str]
     values: Sequence[Sequence[float]]
     label: str
+    log_from: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +77,28 @@ class Picture:
     columns: int = 2
 
 
+def no_progress(share: float) -> None:
+    """Take note of nothing: the default for `Settings.progress`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to run: `quick` is smaller in size and number of seeds and says so in the results."""
+    """How to run: `quick` is smaller in size and number of seeds and says so in the results.
+
+    `repeats` is how many seeds to take where an experiment takes several; None leaves it to the experiment. A long
+    experiment may call `progress` with the share done so far, from 0 to 1.
+    """
 
     engine: Engine = "sim"
     quick: bool = False
     seed: int = 1
+    repeats: int | None = None
+    progress: Callable[[float], None] = field(default=no_progress, compare=False, repr=False)
 
     def seeds(self, full: int = 20, quick: int = 3) -> range:
         """Return the seeds of the repetitions."""
-        return range(self.seed, self.seed + (quick if self.quick else full))
+        count = self.repeats or (quick if self.quick else full)
+        return range(self.seed, self.seed + count)
 
 
 @dataclass(frozen=True, slots=True)

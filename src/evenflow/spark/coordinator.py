@@ -15,7 +15,7 @@ import secrets
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
@@ -27,11 +27,10 @@ from evenflow.errors import EvenflowError
 from evenflow.lane import LaneConfig
 from evenflow.lane.messages import PROTOCOL, FromLane, Hello, Stop, ToLane, decode_from_lane, encode
 from evenflow.spark.internals import master_of
-from evenflow.spark.lanes import lane_task, stand_in_task
+from evenflow.spark.lanes import lane_task
 
 _RESUBMIT_PAUSE_S = 0.2
 _JOIN_S = 5.0
-_STAND_IN_TRIES = 3
 
 lanes_running: Counter[str] = Counter()  # by job group: a lane holds its task slot for as long as it lives
 
@@ -87,12 +86,14 @@ class Coordinator:
         self._stopping = threading.Event()
         self._jobs: dict[int, Any] = {}
         self._failures: dict[int, list[str]] = {}
+        self._retired: set[int] = set()
         threading.Thread(target=self._accept, name="evenflow-accept", daemon=True).start()
 
     def start(self, lane: int) -> None:
         """Submit the job of one lane."""
         thread = InheritableThread(target=self._keep_running, args=(lane,), name=f"evenflow-lane-{lane}", daemon=True)
         self._jobs[lane] = thread
+        self._retired.discard(lane)
         lanes_running[self._group] += 1
         thread.start()
 
@@ -109,19 +110,15 @@ class Coordinator:
             return False
         return True
 
-    def stand_in(self, messages: Mapping[int, Sequence[ToLane]]) -> dict[int, FromLane]:
-        """Have short tasks do what lanes that are not there were to do; return the last answer of each."""
-        parts = [(lane, [encode(message) for message in said]) for lane, said in messages.items()]
-        task = stand_in_task(self._config_of, self._run)
-        for patience in reversed(range(_STAND_IN_TRIES)):
-            try:
-                answers = self._context.parallelize(parts, len(parts)).map(task).collect()
-                return {lane: decode_from_lane(frame) for lane, frame in answers}
-            except Exception as error:  # a lost task; what it wrote does not count
-                if not patience:
-                    said = f"an epoch left by other lanes cannot be finished. Spark says: {error}"
-                    raise EvenflowError(said) from error
-        raise AssertionError
+    def retire(self, lane: int) -> None:
+        """End one lane for good."""
+        with self._lock:
+            self._retired.add(lane)
+            link = self._links.get(lane)
+        if link is not None:
+            with contextlib.suppress(OSError, ValueError), link.sending:
+                link.connection.send_bytes(encode(Stop()))
+        lanes_running[self._group] -= 1
 
     def hello_of(self, lane: int) -> Hello | None:
         """Return who serves a lane now."""
@@ -161,7 +158,7 @@ class Coordinator:
     def _keep_running(self, lane: int) -> None:
         """Run the lane's job, again and again, until the query stops."""
         incarnation = 0
-        while not self._stopping.is_set():
+        while not self._stopping.is_set() and lane not in self._retired:
             self._context.setJobGroup(self._group, f"evenflow lane {lane}", interruptOnCancel=True)
             task = lane_task(self._config_of(lane), self._address, self._key, self._run, incarnation)
             try:

@@ -7,14 +7,18 @@ import os
 import socket
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Client, Connection
 
 from pyspark import TaskContext
 
 from evenflow.lane import LaneConfig, LaneWorker
 from evenflow.lane.faults import Faults
-from evenflow.lane.messages import PROTOCOL, Done, Failed, FromLane, Hello, Stop, ToLane, decode_to_lane, encode
+from evenflow.lane.messages import PROTOCOL, Done, Failed, FromLane, Hello, Stop, decode_to_lane, encode
 from evenflow.state import Folder
+
+_BACKGROUND = 2  # threads: state may come while other state goes
+_LOOK_S = 0.001  # how long to listen for messages before looking at state that moves in the background
 
 
 def lane_task(
@@ -48,37 +52,29 @@ def lane_task(
 def _serve(config: LaneConfig, hello: Hello, connection: Connection) -> None:
     """Answer messages until Stop; a closed connection means that the driver is gone or that we are fenced off."""
     faults = Faults.scripted()
-    worker = LaneWorker(config, hello.token, Folder.at(config.location, durable="content"), faults)
-    with contextlib.suppress(EOFError, ConnectionError):
-        while not isinstance(message := decode_to_lane(connection.recv_bytes()), Stop):
-            answer = _answer(worker, message)
-            connection.send_bytes(encode(answer))
-            if isinstance(answer, Failed):
-                return
-            if isinstance(answer, Done):
-                faults.reach("lane.done-sent", config.lane, answer.commit.epoch)
+    with ThreadPoolExecutor(_BACKGROUND, thread_name_prefix="evenflow-state") as background:
+        folder = Folder.at(config.location, durable="content")  # the commit sees to the names
+        worker = LaneWorker(config, hello.token, folder, faults, background=background)
+        with contextlib.suppress(EOFError, ConnectionError):
+            while True:
+                answers = []
+                if not worker.is_moving_state or connection.poll(_LOOK_S):
+                    message = decode_to_lane(connection.recv_bytes())
+                    if isinstance(message, Stop):
+                        return
+                    answers += _answers(lambda: worker.handle(message))  # noqa: B023 - called at once
+                answers += _answers(worker.step)
+                for answer in answers:
+                    connection.send_bytes(encode(answer))
+                    if isinstance(answer, Failed):
+                        return
+                    if isinstance(answer, Done):
+                        faults.reach("lane.done-sent", config.lane, answer.commit.epoch)
 
 
-def _answer(worker: LaneWorker, message: ToLane) -> FromLane:
+def _answers(act: Callable[[], list[FromLane]]) -> list[FromLane]:
     """Return what the lane says to a message; whatever goes wrong, the query must hear of it."""
     try:
-        return worker.handle(message)
+        return act()
     except Exception as error:  # noqa: BLE001 - the user's operator may raise anything
-        return Failed(type(error).__name__, str(error), traceback.format_exc())
-
-
-def stand_in_task(
-    config_of: Callable[[int], LaneConfig], run_name: str
-) -> Callable[[tuple[int, list[bytes]]], tuple[int, bytes]]:
-    """Return the function with which a short Spark task takes a lane's place: messages in, the last answer out."""
-
-    def run(part: tuple[int, list[bytes]]) -> tuple[int, bytes]:
-        lane, frames = part
-        context = TaskContext.get()
-        attempt = f"{run_name}.{context.taskAttemptId() if context is not None else 0}"
-        config = config_of(lane)
-        worker = LaneWorker(config, attempt, Folder.at(config.location, durable="content"), Faults.scripted())
-        answers = (_answer(worker, decode_to_lane(frame)) for frame in frames)
-        return lane, encode(next(answer for answer in answers if isinstance(answer, Done | Failed)))
-
-    return run
+        return [Failed(type(error).__name__, str(error), traceback.format_exc())]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -11,14 +13,15 @@ from typing import Any
 import numpy as np
 
 from evenflow.control.journal import Journal, PhaseChanged
-from evenflow.lane.messages import Done
+from evenflow.lane.messages import Done, EpochLoad, SlotColumns
 from evenflow.migration import Phase
-from evenflow.model import LaneId
+from evenflow.model import Epoch, LaneId, SlotId
 from evenflow.model.balance import max_over_mean, spread
-from evenflow.state import EpochRecord
+from evenflow.state import Advance, EpochRecord
 
 _KEPT = 100  # as many as Spark's recentProgress keeps
-_LATENCIES = 20_000
+_LATENCIES = 50_000
+_STEPS = 50_000
 
 
 @dataclass
@@ -27,24 +30,53 @@ class EpochTimes:
 
     began_s: float = 0.0
     routed_s: float = 0.0
+    waited_s: float = 0.0
     accepted_s: float = 0.0
-    moved_s: float = 0.0
-    worked_s: float = 0.0
     committed_s: float = 0.0
     published_s: float = 0.0
     arrivals: tuple[tuple[float, float], ...] = ()  # sampled: when a row arrived, how many rows it stands for
 
     def durations_ms(self) -> dict[str, float]:
-        """Return how long each part took."""
+        """Return how long each part took; `wait` is for lanes that are too far behind."""
         points = [
             ("route", self.began_s, self.routed_s),
-            ("accept", self.routed_s, self.accepted_s),
-            ("move", self.accepted_s, self.moved_s),
-            ("work", self.moved_s, self.worked_s),
-            ("commit", self.worked_s, self.committed_s),
+            ("wait", self.routed_s, self.waited_s),
+            ("accept", self.waited_s, self.accepted_s),
+            ("work", self.accepted_s, self.committed_s),
             ("publish", self.committed_s, self.published_s),
         ]
         return {name: round(1e3 * max(0.0, end - start), 3) for name, start, end in points if start and end}
+
+
+@dataclass
+class LaneFigures:
+    """What one lane did, in an epoch or last."""
+
+    rows: int = 0
+    busy_s: float = 0.0
+
+    def add(self, load: EpochLoad) -> None:
+        """Add a part of an epoch."""
+        self.rows += load.rows
+        self.busy_s += load.busy_s
+
+
+@dataclass(frozen=True)
+class Step:
+    """One commit of a lane: when it was, and which slots came how far. Benchmarks read latencies of slots off these."""
+
+    at_s: float
+    lane: LaneId
+    advances: tuple[Advance, ...]
+
+
+@dataclass
+class _Open:
+    """An epoch under way."""
+
+    record: EpochRecord
+    times: EpochTimes
+    lanes: dict[LaneId, LaneFigures]
 
 
 @dataclass
@@ -53,49 +85,97 @@ class Progress:
 
     query_id: str
     name: str | None
+    clock: Callable[[], float] = time.time
     _recent: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    _open: dict[Epoch, _Open] = field(default_factory=dict)
     _lanes: dict[LaneId, Done] = field(default_factory=dict)
+    _slots: dict[SlotId, dict[str, Any]] = field(default_factory=dict)
     _latency_s: deque[tuple[int, float, float]] = field(default_factory=lambda: deque(maxlen=_LATENCIES))
+    _steps: deque[Step] = field(default_factory=lambda: deque(maxlen=_STEPS))
+    _published_s: float = 0.0  # when the newest epoch was published
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def lanes_done(self, record: EpochRecord, done: dict[LaneId, Done]) -> None:  # noqa: ARG002 - one epoch's lanes
-        """Keep what the lanes said last."""
+    def accepted(self, record: EpochRecord, times: EpochTimes) -> None:
+        """An epoch is under way."""
         with self._lock:
-            self._lanes = dict(done)
+            lanes = {lane: LaneFigures() for lane in record.lanes}
+            self._open[record.epoch] = _Open(record, times, lanes)
 
-    def finish(self, record: EpochRecord, times: EpochTimes, journal: Journal) -> None:
-        """Sum up one epoch."""
-        span = max(1e-9, times.published_s - times.began_s)
-        arrivals = times.arrivals or ((times.began_s, float(record.rows)),)
+    def lane_done(self, done: Done) -> None:
+        """A lane's work was committed."""
+        lane, now = done.commit.lane, self.clock()
         with self._lock:
-            self._latency_s.extend((record.epoch, times.committed_s - at, rows) for at, rows in arrivals)
-            busy = [answer.busy_s for answer in self._lanes.values()]
-            moves = [
-                entry
-                for entry in journal.of(PhaseChanged)
-                if entry.epoch == record.epoch and entry.after is Phase.ANNOUNCED
-            ]
+            self._lanes[lane] = done
+            self._steps.append(Step(now, lane, done.commit.advances))
+            for load in done.loads:
+                if load.epoch in self._open:
+                    self._add(self._open[load.epoch], lane, load, now)
+            if done.loads:
+                self._slots.update({row["slot"]: row for row in _slot_rows(lane, done.loads[-1].load)})
+
+    def lanes_are(self, lanes: Iterable[LaneId]) -> None:
+        """Forget lanes that are gone."""
+        with self._lock:
+            self._lanes = {lane: done for lane, done in self._lanes.items() if lane in set(lanes)}
+
+    def published(self, epoch: Epoch, journal: Journal, lag: int) -> None:
+        """Sum up one epoch that is over."""
+        moves = sum(entry.epoch == epoch and entry.after is Phase.ANNOUNCED for entry in journal.of(PhaseChanged))
+        with self._lock:
+            if epoch not in self._open:
+                return  # of an earlier run of the query
+            over = self._open.pop(epoch)
+            over.times.published_s = self.clock()
+            record, times = over.record, over.times
+            busy = [figures.busy_s for figures in over.lanes.values()]
             self._recent.append(
                 {
                     "id": self.query_id,
                     "name": self.name,
-                    "epoch": record.epoch,
-                    "batchId": record.epoch,
+                    "epoch": epoch,
+                    "batchId": epoch,
                     "timestamp": datetime.fromtimestamp(times.began_s, UTC).isoformat(),
                     "numInputRows": record.rows,
-                    "processedRowsPerSecond": record.rows / span,
+                    "processedRowsPerSecond": record.rows / max(1e-9, self._span(times)),
                     "durationMs": times.durations_ms(),
-                    "lanes": self._lane_rows(),
+                    "lag": lag,
+                    "lanes": self._lane_rows(over.lanes),
                     "imbalance": {"maxOverMean": max_over_mean(busy), "spread": spread(busy)} if busy else {},
-                    "moves": len(moves),
+                    "moves": moves,
                     "tableVersion": record.table_version,
                     "state": {
                         "rows": sum(answer.state_rows for answer in self._lanes.values()),
                         "bytes": sum(answer.state_bytes for answer in self._lanes.values()),
                     },
-                    "latency": self._latency(record.epoch, record.epoch),
+                    "latency": self._latency(epoch, epoch),
                 }
             )
+            self._published_s = times.published_s
+
+    def committed(self, frontier: Epoch) -> None:
+        """All slots have reached an epoch."""
+        with self._lock:
+            now = self.clock()
+            for epoch, under_way in self._open.items():
+                if epoch <= frontier and not under_way.times.committed_s:
+                    under_way.times.committed_s = now
+
+    def _span(self, times: EpochTimes) -> float:
+        """Return the time that an epoch took of the query's: epochs overlap when lanes may lag."""
+        return times.published_s - max(times.began_s, self._published_s)
+
+    def _add(self, epoch: _Open, lane: LaneId, load: EpochLoad, now: float) -> None:
+        epoch.lanes.setdefault(lane, LaneFigures()).add(load)
+        arrivals = epoch.times.arrivals or ((epoch.times.began_s, float(epoch.record.rows)),)
+        share = load.rows / max(1, epoch.record.rows)
+        if load.rows:
+            self._latency_s.extend((load.epoch, now - at, rows * share) for at, rows in arrivals)
+
+    @property
+    def steps(self) -> list[Step]:
+        """The newest commits of lanes, oldest first."""
+        with self._lock:
+            return list(self._steps)
 
     @property
     def recent(self) -> list[dict[str, Any]]:
@@ -115,34 +195,34 @@ class Progress:
             return self._latency(first, last)
 
     def lane_rows(self) -> list[dict[str, Any]]:
-        """Return what each lane did in the newest epoch."""
+        """Return what each lane did last."""
         with self._lock:
-            return self._lane_rows()
+            last = {lane: LaneFigures() for lane in self._lanes}
+            for lane, done in self._lanes.items():
+                for load in done.loads[-1:]:
+                    last[lane].add(load)
+            return self._lane_rows(last)
 
     def slot_rows(self) -> list[dict[str, Any]]:
-        """Return what each slot cost in the newest epoch."""
+        """Return what each slot cost last."""
         with self._lock:
-            return [
-                {"slot": slot, "lane": lane, "records": records, "busy_s": busy_s, "state_bytes": size}
-                for lane, answer in sorted(self._lanes.items())
-                for slot, records, busy_s, size in zip(
-                    answer.load.slots, answer.load.records, answer.load.busy_s, answer.load.state_bytes, strict=True
-                )
-            ]
+            return [row for _, row in sorted(self._slots.items())]
 
-    def _lane_rows(self) -> list[dict[str, Any]]:
+    def _lane_rows(self, figures: Mapping[LaneId, LaneFigures]) -> list[dict[str, Any]]:
         return [
             {
                 "lane": lane,
-                "rows": answer.rows,
-                "busy_s": answer.busy_s,
-                "idle_s": answer.idle_s,
-                "slots": len(answer.load.slots),
-                "state_rows": answer.state_rows,
-                "state_bytes": answer.state_bytes,
-                "attempt": answer.commit.attempt,
+                "epoch": done.commit.epoch,
+                "rows": figures[lane].rows,
+                "busy_s": figures[lane].busy_s,
+                "idle_s": done.idle_s,
+                "slots": len(done.loads[-1].load.slots) if done.loads else 0,
+                "state_rows": done.state_rows,
+                "state_bytes": done.state_bytes,
+                "attempt": done.commit.attempt,
             }
-            for lane, answer in sorted(self._lanes.items())
+            for lane, done in sorted(self._lanes.items())
+            if lane in figures
         ]
 
     def _latency(self, first: int, last: int | None) -> dict[str, float]:
@@ -165,3 +245,9 @@ class Progress:
             for level in (50, 95, 99)
         }
         return {**percentile, "max_s": float(values.max())}
+
+
+def _slot_rows(lane: LaneId, load: SlotColumns) -> Iterator[dict[str, Any]]:
+    columns = zip(load.slots, load.records, load.busy_s, load.state_bytes, strict=True)
+    for slot, records, busy_s, size in columns:
+        yield {"slot": slot, "lane": lane, "records": records, "busy_s": busy_s, "state_bytes": size}

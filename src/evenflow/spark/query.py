@@ -17,6 +17,8 @@ from evenflow.model import Move
 from evenflow.policies import Policy, policy_named
 from evenflow.spark.engine import Engine
 
+_LOOK_S = 1  # how often to look whether lanes have ended the query
+
 
 class Query:
     """Handle of a started query."""
@@ -82,6 +84,7 @@ class Query:
         """Wait until all that is there now is processed and published."""
         try:
             self._spark_query.processAllAvailable()
+            self._engine.drain()
         except Exception as error:
             if (own := self.exception()) is not None:
                 raise own from error
@@ -101,8 +104,11 @@ class Query:
     # --- evenflow's own ------------------------------------------------------------------------------------------
 
     def lanes(self) -> list[dict[str, Any]]:
-        """What each lane did in the newest epoch."""
-        return self._engine.progress.lane_rows()
+        """What each lane did last, and where it runs."""
+        rows = self._engine.progress.lane_rows()
+        hellos = {row["lane"]: self._engine.coordinator.hello_of(row["lane"]) for row in rows}
+        places = {lane: {"pid": hello.pid, "host": hello.host} if hello else {} for lane, hello in hellos.items()}
+        return [{**row, **places[row["lane"]]} for row in rows]
 
     def slots(self) -> list[dict[str, Any]]:
         """What each slot cost in the newest epoch, and where it is."""
@@ -126,9 +132,19 @@ class Query:
         """Every decision, refusal and move, with its reason."""
         return self._engine.journal
 
-    def rebalance(self, moves: Iterable[Move | tuple[int, int]]) -> None:
-        """Ask for moves by hand: Moves, or pairs (slot, lane to go to). A bad one refuses them all."""
-        self._engine.request(moves)
+    def rebalance(self, moves: Iterable[Move | tuple[int, int]], not_before: int = 0) -> None:
+        """Ask for moves by hand: Moves, or pairs (slot, lane to go to). A bad one refuses them all.
+
+        They take effect at epoch `not_before` or as soon after it as the strategy has it.
+        """
+        self._engine.request(moves, not_before)
+
+    def resize(self, lanes: int) -> None:
+        """Go on with so many lanes: new ones start and take over slots, those to go give theirs away first.
+
+        Returns at once; slots move with the next epochs.
+        """
+        self._engine.resize(lanes)
 
     def set_policy(self, policy: str | Policy) -> None:
         """Decide by another policy from the next epoch on; moves that are planned or under way are carried out."""
@@ -144,7 +160,12 @@ class Query:
 
     def _watch(self) -> None:
         try:
-            self._spark_query.awaitTermination()
+            while not self._spark_query.awaitTermination(_LOOK_S):
+                if self._engine.error is not None:
+                    self._spark_query.stop()
+            self._engine.drain()  # Spark has handed over everything; lanes may still be at it
+        except StoppedError:
+            pass
         except Exception as error:  # noqa: BLE001 - kept for exception() and awaitTermination()
             if self._engine.error is None:
                 self._engine.error = EvenflowError(str(error))

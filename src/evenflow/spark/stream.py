@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -14,11 +14,13 @@ from evenflow.migration import DEFAULT_STRATEGY, Strategy, strategy_named
 from evenflow.model import DEFAULT_SLOTS
 from evenflow.operators import HASH, SLOT, Agg, Aggregate, Apply, Operator, SlotOperator
 from evenflow.policies import DEFAULT_POLICY, Policy, policy_named
+from evenflow.spark.conductor import Handover
 from evenflow.spark.internals import arrow_schema, schema_of_ddl
 from evenflow.spark.route import Exchange
 from evenflow.spark.writer import StreamWriter
 
 _MOST_SLOTS = 1 << 15  # a slot travels as 16 bits
+_PATIENCE = 8  # epochs that a report may lag behind, over and above what lanes may
 _BRAKES: dict[str, Any] = {
     "settle_windows": 1,
     "warm_up_windows": 2,
@@ -34,6 +36,8 @@ class BalanceOptions:
     policy: Policy = field(default_factory=lambda: policy_named(DEFAULT_POLICY))
     strategy: Strategy = field(default_factory=lambda: strategy_named(DEFAULT_STRATEGY))
     exchange: Exchange | None = None
+    max_lag: int = 4
+    handover: Handover = "at once"
     controller: ControllerOptions = field(default_factory=lambda: ControllerOptions(**_BRAKES))
 
     def __post_init__(self) -> None:
@@ -45,6 +49,12 @@ class BalanceOptions:
         if self.lanes is not None and self.lanes > self.slots:
             raise InputError(
                 f"balance: {self.lanes} lanes cannot share {self.slots} slots; give more slots or fewer lanes"
+            )
+        if self.max_lag < 0:
+            raise InputError(f"balance: max_lag is a number of epochs, 0 or more, got {self.max_lag}")
+        if self.handover not in get_args(Handover):
+            raise InputError(
+                f"balance: handover is {' or '.join(map(repr, get_args(Handover)))}, got {self.handover!r}"
             )
         if self.exchange not in (None, "direct", "shuffle"):
             raise InputError(f"balance: exchange is 'direct' or 'shuffle', got {self.exchange!r}")
@@ -114,21 +124,27 @@ class StatefulStream:
     operator: Operator
     options: BalanceOptions = field(default_factory=BalanceOptions)
 
-    def balance(
+    def balance(  # noqa: PLR0913 - all by name, all with defaults
         self,
         lanes: int | None = None,
         slots: int = DEFAULT_SLOTS,
         policy: str | Policy = DEFAULT_POLICY,
         strategy: str | Strategy = DEFAULT_STRATEGY,
+        *,
         exchange: Exchange | None = None,
+        max_lag: int = 4,
+        handover: Handover = "at once",
         **controller: Any,
     ) -> StatefulStream:
         """Say how to spread and balance. `lanes`: as many as there are task slots, less one for routing.
 
+        `max_lag`: how many epochs may be under way at once, so that a slow lane does not hold up the others at every
+        one; with 0 each waits for the one before. `handover`: whether a slot's old lane first folds all input of
+        before the move (`"at the timestamp"`), or lets go at once and leaves its backlog to the new lane.
         Further names are the controller's brakes: see `ControllerOptions`.
         """
         try:
-            brakes = ControllerOptions(**{**_BRAKES, **controller})
+            brakes = ControllerOptions(**{**_BRAKES, "patience": max_lag + _PATIENCE, **controller})
         except TypeError as error:
             raise InputError(f"balance: {error}; see ControllerOptions for the names there are") from error
         options = BalanceOptions(
@@ -137,6 +153,8 @@ class StatefulStream:
             policy_named(policy) if isinstance(policy, str) else policy,
             strategy_named(strategy) if isinstance(strategy, str) else strategy,
             exchange,
+            max_lag,
+            handover,
             brakes,
         )
         return replace(self, options=options)

@@ -17,7 +17,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from evenflow.control import Controller, ControllerState
 from evenflow.errors import DamagedFileError, InputError
 from evenflow.lane import LaneConfig
+from evenflow.lane.faults import Faults
 from evenflow.operators import Apply
+from evenflow.spark.conductor import Conductor
 from evenflow.spark.coordinator import Coordinator, lanes_running
 from evenflow.spark.engine import Engine, initial_table
 from evenflow.spark.internals import master_of, spark_schema, task_slots, use_this_python
@@ -158,16 +160,20 @@ class StreamWriter:
             publishes=self._function is not None or self._format != "noop",
         )
         query_id = checkpoint.identity.query_id
+        controller = Controller.restored(
+            ControllerState(table, epoch=checkpoint.recover().last_accepted),
+            options.policy,
+            options.strategy,
+            options.controller,
+        )
+        coordinator = Coordinator(spark.sparkContext, lambda lane: replace(base, lane=lane), _group(checkpoint))
+        faults = Faults.scripted()
         engine = Engine(
             spark=spark,
             checkpoint=checkpoint,
-            controller=Controller.restored(
-                ControllerState(table, epoch=checkpoint.recover().last_accepted),
-                options.policy,
-                options.strategy,
-                options.controller,
-            ),
-            coordinator=Coordinator(spark.sparkContext, lambda lane: replace(base, lane=lane), _group(checkpoint)),
+            controller=controller,
+            coordinator=coordinator,
+            conductor=Conductor(checkpoint, controller, coordinator, options.handover, faults=faults),
             router=Router(
                 stream.keys,
                 stream.columns,
@@ -181,6 +187,9 @@ class StreamWriter:
             sink=sink_of(checkpoint.folder.location, query_id),
             progress=Progress(query_id, self._name),
             config=base,
+            max_lag=options.max_lag,
+            spare_slots=lambda: _free_slots(spark, 0) - 1,
+            faults=faults,
         )
         return Query.started(engine, self._spark_writer(engine, location), self._name)
 

@@ -10,6 +10,7 @@ from evenflow.state.files import FileRef, Folder
 from evenflow.state.ledger import SlotSources
 from evenflow.state.naming import block_name, changes_name, handoff_name, output_name, snapshot_name
 from evenflow.state.records import (
+    Advance,
     Block,
     CommitEntry,
     EpochRecord,
@@ -22,6 +23,7 @@ from evenflow.state.records import (
 from evenflow.state.slotfiles import read_slots, write_slots
 
 __all__ = [
+    "Advance",
     "Block",
     "Checkpoint",
     "CommitEntry",

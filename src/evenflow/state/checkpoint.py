@@ -13,11 +13,11 @@ the record that stops needing it is on disk, so a crash in between leaves files 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from evenflow.errors import CheckpointMismatchError, ProtocolError
-from evenflow.model import Epoch, LaneId, RoutingTable, SlotId
+from evenflow.model import Epoch, RoutingTable, SlotId
 from evenflow.model.slots import IntArray, frozen_array
 from evenflow.state import naming
 from evenflow.state.files import FileRef, Folder
@@ -77,16 +77,8 @@ class Recovery:
 
     @property
     def frontier(self) -> Epoch:
-        """The last epoch that every lane has committed, -1 if there is none."""
+        """The last epoch that every slot has reached, -1 if there is none."""
         return self.ledger.frontier
-
-    @property
-    def lane_epochs(self) -> dict[LaneId, Epoch]:
-        """The last epoch that each lane has committed, -1 for none; all lanes that still have something to do."""
-        records = [pending.record for pending in self.ledger.pending.values()]
-        records += [self.ledger.newest] if self.ledger.newest else []
-        lanes = sorted({lane for record in records for lane in record.lanes})
-        return {lane: self.ledger.lane_epochs.get(lane, NEVER) for lane in lanes}
 
     @property
     def slot_versions(self) -> IntArray:
@@ -95,8 +87,8 @@ class Recovery:
 
     @property
     def pending(self) -> list[EpochRecord]:
-        """The accepted epochs that not all lanes have committed, oldest first."""
-        return [pending.record for pending in self.ledger.pending.values()]
+        """The accepted epochs that some slot has not reached, oldest first."""
+        return list(self.ledger.pending.values())
 
     @property
     def unpublished(self) -> list[tuple[Epoch, tuple[FileRef, ...]]]:
@@ -139,8 +131,23 @@ class Checkpoint:
 
     @property
     def frontier(self) -> Epoch:
-        """The last epoch that every lane has committed, -1 if there is none."""
+        """The last epoch that every slot has reached, -1 if there is none."""
         return self._ledger.frontier
+
+    @property
+    def pending(self) -> Mapping[Epoch, EpochRecord]:
+        """The accepted epochs that some slot has not reached, oldest first."""
+        return self._ledger.pending
+
+    @property
+    def unpublished(self) -> int:
+        """The number of accepted epochs that the sink does not have."""
+        return len(self._ledger.outputs)
+
+    @property
+    def slot_versions(self) -> IntArray:
+        """The committed version of each slot, -1 for none; not to be changed."""
+        return self._ledger.slot_versions
 
     def accepted(self, epoch: Epoch) -> bool:
         """Return whether an epoch is already accepted, so that a replay of it must be skipped."""
@@ -251,7 +258,8 @@ class Checkpoint:
 def _files_of(lanes: Sequence[LaneCommit]) -> Iterator[str]:
     """Yield the names of all files that commits make count."""
     for lane in lanes:
-        yield from (file.name for file in (lane.changes, lane.output) if file is not None)
+        yield from () if lane.changes is None else (lane.changes.name,)
+        yield from (file.name for _, file in lane.outputs)
         yield from (ref.file.name for _, ref in lane.snapshots)
 
 

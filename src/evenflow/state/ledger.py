@@ -1,4 +1,4 @@
-"""What the records come to: who has committed what, which files each slot needs, and which nobody needs any more.
+"""What the records come to: how far each slot is, which files each slot needs, and which nobody needs any more.
 
 Pure bookkeeping, no I/O. A `Ledger` is changed on a copy: the change is checked there, written down by `Checkpoint`,
 and only then does the copy take the place of the old one. So what is in memory never runs ahead of what is on disk.
@@ -17,10 +17,10 @@ import numpy as np
 
 from evenflow.errors import ProtocolError
 from evenflow.model import Epoch, LaneId, SlotId
-from evenflow.model.slots import BoolArray, IntArray
+from evenflow.model.slots import IntArray
 from evenflow.state.files import FileRef
 from evenflow.state.naming import BLOCKS, CHANGES, HANDOFFS, OUTPUTS, SNAPSHOTS, epoch_of
-from evenflow.state.records import Base, ChangeFile, CommitEntry, EpochRecord, LaneCommit, SlotRef
+from evenflow.state.records import Advance, Base, ChangeFile, CommitEntry, EpochRecord, LaneCommit, SlotRef
 
 NEVER: Epoch = -1
 
@@ -33,14 +33,6 @@ class SlotSources:
     changes: tuple[SlotRef, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """An epoch that some lane has not finished."""
-
-    record: EpochRecord
-    owners: IntArray
-
-
 @dataclass(slots=True)
 class Ledger:
     """The sum of all records. `pending` are the epochs after the frontier, ascending; `outputs` those not published."""
@@ -51,8 +43,7 @@ class Ledger:
     published: Epoch = NEVER
     frontier: Epoch = NEVER
     newest: EpochRecord | None = None
-    pending: dict[Epoch, _Pending] = field(default_factory=dict)
-    lane_epochs: dict[LaneId, Epoch] = field(default_factory=dict)
+    pending: dict[Epoch, EpochRecord] = field(default_factory=dict)
     snapshots: dict[SlotId, SlotRef] = field(default_factory=dict)
     changes: dict[SlotId, tuple[SlotRef, ...]] = field(default_factory=dict)
     outputs: dict[Epoch, tuple[tuple[LaneId, FileRef], ...]] = field(default_factory=dict)
@@ -72,7 +63,6 @@ class Ledger:
             sequence=base.sequence,
             accepted=base.accepted,
             frontier=base.frontier,
-            lane_epochs=dict(base.lane_epochs),
             outputs=dict(base.outputs),
         )
         parts = [(part, change.file) for change in base.changes for part in change.parts]
@@ -97,7 +87,6 @@ class Ledger:
             sequence=self.sequence,
             frontier=self.frontier,
             accepted=self.accepted,
-            lane_epochs=self.lane_epochs,
             slot_versions=tuple(self.slot_versions.tolist()),
             snapshots=tuple(self.snapshots.items()),
             changes=tuple(ChangeFile(files[name], tuple(parts[name])) for name in files),
@@ -110,7 +99,6 @@ class Ledger:
             self,
             slot_versions=self.slot_versions.copy(),
             pending=dict(self.pending),
-            lane_epochs=dict(self.lane_epochs),
             snapshots=dict(self.snapshots),
             changes=dict(self.changes),
             outputs=dict(self.outputs),
@@ -128,14 +116,13 @@ class Ledger:
         for block in record.blocks:
             _check_name(block.file, record.epoch, BLOCKS)
             self._hold(block.file)
-        self.pending[record.epoch] = _Pending(record, np.array(record.owners))
+        self.pending[record.epoch] = record
         self.outputs.setdefault(record.epoch, ())
         self.newest, self.accepted = record, record.epoch
 
     def commit(self, entry: CommitEntry) -> None:
-        """Take in what lanes have done, older epochs first, whatever the order they came in."""
-        for done in sorted(entry.lanes, key=lambda done: (done.epoch, done.lane)):
-            self._check_commit(done)
+        """Take in what lanes have done, in the order given."""
+        for done in entry.lanes:
             self._commit_lane(done)
         # A handoff may hold slots of several lanes: the first may not need it, and the next one does.
         self.garbage = [name for name in self.garbage if name not in self.holders]
@@ -189,96 +176,74 @@ class Ledger:
                 f"epoch {record.epoch}: slots are owned by lanes {sorted(strangers)}, which do not exist"
             )
 
-    def _check_commit(self, done: LaneCommit) -> None:
-        """Refuse a commit of an epoch that is not open to the lane."""
-        who = f"lane {done.lane} (attempt {done.attempt}) cannot commit epoch {done.epoch}"
-        if done.epoch <= self.lane_epochs.get(done.lane, NEVER):
-            raise ProtocolError(f"{who}: it has committed epoch {self.lane_epochs[done.lane]}")
-        if done.epoch not in self.pending:
-            state = "finished by all lanes" if done.epoch <= self.frontier else "not accepted"
-            raise ProtocolError(f"{who}: the epoch is {state}")
-        if done.lane not in self.pending[done.epoch].record.lanes:
-            raise ProtocolError(f"{who}: it is not a lane of that epoch")
-        if done.change_slots and done.changes is None:
-            raise ProtocolError(f"{who}: it names changed slots and no changes file")
-        named = [parts[0] for parts in (*done.change_slots, *done.versions)] + [slot for slot, _ in done.snapshots]
-        strange = set(named).difference(range(self.slot_versions.size))
-        if strange:
-            raise ProtocolError(f"{who}: there are no slots {sorted(strange)}")
-
     def _commit_lane(self, done: LaneCommit) -> None:
-        before = self.slot_versions
-        mine, after = self._versions_after(done)
-        self.slot_versions = after
-        self.lane_epochs[done.lane] = done.epoch
-        explicit = dict(done.versions)
-        if done.changes is not None:
-            _check_name(done.changes, done.epoch, CHANGES)
-            for slot, start, rows in done.change_slots:
-                self._check_slot(done, slot, mine, explicit)
-                ref = SlotRef(done.changes, explicit.get(slot, done.epoch), start, rows)
-                self._commit_change(done, slot, ref, int(before[slot]))
-            self._discard_unless_held(done.changes)
-        for slot, ref in done.snapshots:
-            _check_name(ref.file, done.epoch, SNAPSHOTS, HANDOFFS)
-            self._check_slot(done, slot, mine, explicit)
-            if ref.version > after[slot]:
+        who = f"lane {done.lane} (attempt {done.attempt}) cannot commit epoch {done.epoch}"
+        advanced = self._advanced(done, who)
+        self._commit_changes(done, who, advanced)
+        self._commit_snapshots(done, who, advanced)
+        for epoch, file in done.outputs:
+            if epoch not in self.pending:
+                raise ProtocolError(f"{who}: it has output of epoch {epoch}, which is {self._state_of(epoch)}")
+            if not any(way.since < epoch <= way.version for way in advanced.values()):
+                raise ProtocolError(f"{who}: it has output of epoch {epoch}, which it has taken no slot through")
+            _check_name(file, epoch, OUTPUTS)
+            self._hold(file)
+            self.outputs[epoch] += ((done.lane, file),)
+
+    def _advanced(self, done: LaneCommit, who: str) -> dict[SlotId, Advance]:
+        """Bring the slots to their new versions and return the ways there; each must be where the lane took it up.
+
+        This is what makes a commit count once: whoever folded a slot from another version than the committed one
+        has missed input, or has folded some that another lane has committed.
+        """
+        advanced: dict[SlotId, Advance] = {}
+        for advance in done.advances:
+            if advance.version not in self.pending or not advance.since < advance.version <= done.epoch:
+                state = self._state_of(advance.version)
+                raise ProtocolError(f"{who}: it goes from {advance.since} to {advance.version}, which is {state}")
+            for slot in advance.slots:
+                if not 0 <= slot < self.slot_versions.size or slot in advanced:
+                    raise ProtocolError(f"{who}: it names slot {slot}, which does not exist or was named before")
+                advanced[slot] = advance
+            where = np.array(advance.slots, dtype=np.int64)
+            elsewhere = where[self.slot_versions[where] != advance.since]
+            if elsewhere.size:
                 raise ProtocolError(
-                    f"lane {done.lane}: snapshot of slot {slot} at {ref.version}, ahead of {after[slot]}"
+                    f"{who}: it took slot {elsewhere[0]} up at version {advance.since}, "
+                    f"the committed one is {self.slot_versions[elsewhere[0]]}"
                 )
+            self.slot_versions[where] = advance.version
+        return advanced
+
+    def _commit_changes(self, done: LaneCommit, who: str, advanced: Mapping[SlotId, Advance]) -> None:
+        if done.changes is None:
+            if done.change_slots:
+                raise ProtocolError(f"{who}: it names changed slots and no changes file")
+            return
+        _check_name(done.changes, done.epoch, CHANGES)
+        for slot, start, rows in done.change_slots:
+            if slot not in advanced:
+                raise ProtocolError(f"{who}: it has changes of slot {slot}, which it has not advanced")
+            if rows:
+                self._add_change(slot, SlotRef(done.changes, advanced[slot].version, start, rows))
+        self._discard_unless_held(done.changes)
+
+    def _commit_snapshots(self, done: LaneCommit, who: str, advanced: Mapping[SlotId, Advance]) -> None:
+        for slot, ref in done.snapshots:
+            # One of an older version may lie in a file that is swept already.
+            if slot not in advanced or not advanced[slot].since <= ref.version <= advanced[slot].version:
+                raise ProtocolError(
+                    f"{who}: it has a snapshot of slot {slot} at {ref.version}, where it has not taken the slot"
+                )
+            _check_snapshot_name(ref, done.epoch)
             self._set_snapshot(slot, ref)
         for _, ref in done.snapshots:
             self._discard_unless_held(ref.file)
-        if done.output is not None:
-            _check_name(done.output, done.epoch, OUTPUTS)
-            self._hold(done.output)
-            self.outputs[done.epoch] += ((done.lane, done.output),)
 
-    def _versions_after(self, done: LaneCommit) -> tuple[BoolArray, IntArray]:
-        """Return which slots the commit brings to its epoch, as a mask, and all slots' versions after it."""
-        mine = self.pending[done.epoch].owners == done.lane
-        after = self.slot_versions.copy()
-        for slot, version in done.versions:
-            if version > done.epoch:
-                raise ProtocolError(f"lane {done.lane}: slot {slot} cannot be at {version} in epoch {done.epoch}")
-            mine[slot] = False
-            after[slot] = max(after[slot], version)
-        self._check_no_gap(done, mine)
-        after[mine] = np.maximum(after[mine], done.epoch)
-        return mine, after
-
-    def _check_no_gap(self, done: LaneCommit, mine: BoolArray) -> None:
-        """Refuse to pass over an epoch of a slot that another lane has folded and not committed.
-
-        Its changes would be missing for ever, unless this commit brings a snapshot taken after it.
-        """
-        have = self.slot_versions.copy()
-        for slot, ref in done.snapshots:
-            have[slot] = max(have[slot], ref.version)
-        for epoch, between in self.pending.items():
-            if epoch >= done.epoch:
-                break
-            lost = np.flatnonzero(mine & (have < epoch) & (between.owners != done.lane))
-            if lost.size:
-                raise ProtocolError(
-                    f"lane {done.lane} cannot commit epoch {done.epoch}: lane {between.owners[lost[0]]} has not "
-                    f"committed epoch {epoch} of slot {lost[0]}, which moved since"
-                )
-
-    def _check_slot(self, done: LaneCommit, slot: SlotId, mine: BoolArray, explicit: Mapping[SlotId, Epoch]) -> None:
-        if slot not in explicit and not mine[slot]:
-            raise ProtocolError(f"lane {done.lane}: slot {slot} is not its own in epoch {done.epoch}")
-
-    def _commit_change(self, done: LaneCommit, slot: SlotId, ref: SlotRef, before: Epoch) -> None:
-        """Add a change that takes the slot further; one that a snapshot has overtaken is not needed."""
-        snapshot = self.snapshots.get(slot)
-        if ref.rows == 0 or (snapshot is not None and ref.version <= snapshot.version):
-            return
-        if ref.version <= before:
-            raise ProtocolError(
-                f"lane {done.lane}: slot {slot} is at {before}; a change to {ref.version} comes too late"
-            )
-        self._add_change(slot, ref)
+    def _state_of(self, epoch: Epoch) -> str:
+        if epoch in self.pending:
+            return "open"
+        return "finished" if epoch <= self.frontier else "not accepted"
 
     def _add_change(self, slot: SlotId, ref: SlotRef) -> None:
         self._hold(ref.file)
@@ -302,12 +267,9 @@ class Ledger:
 
     def _advance_frontier(self) -> None:
         lowest = int(self.slot_versions.min())
-        for epoch, pending in list(self.pending.items()):
-            if epoch > lowest or any(self.lane_epochs.get(lane, NEVER) < epoch for lane in pending.record.lanes):
-                return
+        for epoch in [epoch for epoch in self.pending if epoch <= lowest]:
             self.frontier = epoch
-            del self.pending[epoch]
-            for block in pending.record.blocks:
+            for block in self.pending.pop(epoch).blocks:
                 self._free(block.file)
 
     def _hold(self, file: FileRef) -> None:
@@ -344,3 +306,11 @@ def _check_name(file: FileRef, epoch: Epoch, *folders: str) -> None:
     """Refuse a file that does not bear the epoch of the record: sweeping goes by that."""
     if epoch_of(file.name) != epoch or file.name.partition("/")[0] not in folders:
         raise ProtocolError(f"{file.name} is no name for a file of {' or '.join(folders)} of epoch {epoch}")
+
+
+def _check_snapshot_name(ref: SlotRef, epoch: Epoch) -> None:
+    """Refuse a snapshot in a file that may be swept before this record: a handoff bears its newest slot's version."""
+    if ref.file.name.startswith(f"{HANDOFFS}/"):
+        _check_name(ref.file, max(ref.version, epoch_of(ref.file.name) or 0), HANDOFFS)
+    else:
+        _check_name(ref.file, epoch, SNAPSHOTS)

@@ -10,7 +10,7 @@
     blocks/<epoch>-<task>-<attempt>.arrow       input rows
     changes/<epoch>-<lane>-<attempt>.arrow      changed state rows
     snapshots/<epoch>-<lane>-<attempt>.arrow    whole slots, reported with the lane's commit of the epoch
-    handoffs/<epoch>-<slot>-<attempt>.arrow     one slot at the version of the epoch, on its way to another lane
+    handoffs/<epoch>-<lane>-<attempt>.arrow     slots of a lane, none newer than the epoch, on their way to other lanes
     outputs/<epoch>-<lane>-<attempt>.arrow      output rows
 
 Only names that a record holds are ever read; an attempt that nobody counts any more may write what it likes.
@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 
 from evenflow.errors import InputError
-from evenflow.model import Epoch, LaneId, SlotId
+from evenflow.model import Epoch, LaneId
 
 IDENTITY = "identity.json"
 BASE, COMMITS, EPOCHS, PUBLISHED = "base", "commits", "epochs", "published"
@@ -49,9 +49,9 @@ def snapshot_name(epoch: Epoch, lane: LaneId, attempt: str) -> str:
     return _data_name(SNAPSHOTS, epoch, lane, attempt)
 
 
-def handoff_name(epoch: Epoch, slot: SlotId, attempt: str) -> str:
-    """Return the name of a handoff: a slot at version `epoch`, the last that its source has folded."""
-    return _data_name(HANDOFFS, epoch, slot, attempt)
+def handoff_name(epoch: Epoch, lane: LaneId, attempt: str) -> str:
+    """Return the name of a handoff: slots of a lane, the newest of them at version `epoch`."""
+    return _data_name(HANDOFFS, max(0, epoch), lane, attempt)
 
 
 def output_name(epoch: Epoch, lane: LaneId, attempt: str) -> str:

@@ -60,6 +60,10 @@ class EpochRecord(Record, frozen=True):
         """Return the routing table in force for this epoch."""
         return RoutingTable(np.array(self.owners), self.lanes, self.table_version)
 
+    def rows_of(self, lane: LaneId) -> int:
+        """Return the number of rows that were routed to a lane."""
+        return sum(segment.rows for block in self.blocks for segment in block.segments if segment.lane == lane)
+
 
 class SlotRef(Record, frozen=True):
     """The rows of one slot in a file: its whole state at `version`, or the rows that changed up to it."""
@@ -70,22 +74,29 @@ class SlotRef(Record, frozen=True):
     rows: int
 
 
+class Advance(Record, frozen=True):
+    """Slots that a lane has taken from version `since` to `version`, all input between the two folded."""
+
+    since: Epoch
+    version: Epoch
+    slots: tuple[SlotId, ...]
+
+
 class LaneCommit(Record, frozen=True):
-    """What one attempt of a lane has done up to `epoch`.
+    """What one attempt of a lane has done, up to `epoch`; only what `advances` names has come further.
 
     `change_slots` are (slot, start, rows) in `changes`: the new content of all rows that changed since the slot's
-    committed version. All slots that the epoch's record gives to the lane are at `epoch` now; `versions` names those
-    that are not (a slot still in transit) and those the lane advanced although it does not own them any more.
+    committed version. `outputs` are the rows for the sink, by the epoch they belong to.
     """
 
     lane: LaneId
     attempt: str
     epoch: Epoch
+    advances: tuple[Advance, ...] = ()
     changes: FileRef | None = None
     change_slots: tuple[tuple[SlotId, int, int], ...] = ()
-    output: FileRef | None = None
+    outputs: tuple[tuple[Epoch, FileRef], ...] = ()
     snapshots: tuple[tuple[SlotId, SlotRef], ...] = ()
-    versions: tuple[tuple[SlotId, Epoch], ...] = ()
 
 
 class CommitEntry(Record, frozen=True):
@@ -121,7 +132,6 @@ class Base(Record, frozen=True):
     sequence: int
     frontier: Epoch
     accepted: Epoch
-    lane_epochs: dict[LaneId, Epoch]
     slot_versions: tuple[Epoch, ...]
     snapshots: tuple[tuple[SlotId, SlotRef], ...]
     changes: tuple[ChangeFile, ...]

@@ -1,4 +1,4 @@
-"""The command line: the same words as the library, plain errors, `--json` everywhere."""
+"""`evenflow plan`, `policies` and `strategies`: one decision, looked at from all sides, and what can decide."""
 
 from __future__ import annotations
 
@@ -7,51 +7,26 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import msgspec
 import typer
 from rich.console import Console
 
+from evenflow.cli.speech import JsonFlag, result_console
 from evenflow.control import Plan, plan_moves
 from evenflow.control.window_json import WindowFile, read_window_json
-from evenflow.errors import EvenflowError, InputError
+from evenflow.errors import InputError
 from evenflow.migration import DEFAULT_STRATEGY, STRATEGIES, strategy_named
 from evenflow.model import RoutingTable
 from evenflow.model.slots import FloatArray
 from evenflow.policies import DEFAULT_POLICY, POLICIES, policy_named
 from evenflow.workloads import WORKLOADS, workload_named
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="Keep keyed, stateful streams on Spark evenly loaded.",
-)
-
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 _HOT = 1.1  # a lane this many times above the mean is drawn red
 _BAR = 40  # characters of the longest bar
-_USAGE = 2  # exit status for a user's mistake, as shells have it
-_DEMO_S = 85.0  # the whole demo, unless its length is asked for
-_INTERRUPTED = 130  # exit status after Ctrl-C, as shells have it
 
 
-def main() -> None:
-    """Run the command line; a user's mistake is one line on standard error, never a stack trace."""
-    try:
-        app()
-    except EvenflowError as error:
-        fail(str(error))
-
-
-def fail(message: str) -> NoReturn:
-    """Say what is wrong and exit with status 2."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(f"evenflow: {message}", markup=False)
-    sys.exit(_USAGE)
-
-
-@app.command()
 def plan(
     window: Annotated[
         str | None, typer.Argument(help="WINDOW.json, or - for standard input.", show_default=False)
@@ -81,45 +56,14 @@ def plan(
         _draw(answer, loaded, f"{policy}, {strategy}")
 
 
-@app.command()
 def policies(*, json_: JsonFlag = False) -> None:
     """List the policies: what decides which slots move."""
     _list(POLICIES, json_=json_)
 
 
-@app.command()
 def strategies(*, json_: JsonFlag = False) -> None:
     """List the strategies: in which steps moves are carried out."""
     _list(STRATEGIES, json_=json_)
-
-
-@app.command()
-def demo(
-    *,
-    seconds: Annotated[
-        float | None,
-        typer.Option(help="How long bids flow. [default: 50, less if Spark starts slowly]", show_default=False),
-    ] = None,
-    lanes: Annotated[int, typer.Option(help="Lanes, each rate limited to stand for a machine.")] = 4,
-    skew: Annotated[float, typer.Option(help="Share of the rows whose keys live on lane 0.")] = 0.8,
-    policy: Annotated[str, typer.Option(help="What takes over after half of the time.")] = DEFAULT_POLICY,
-    seed: Annotated[int, typer.Option(help="Of the bids.")] = 1,
-    png: Annotated[Path, typer.Option(help="Where to write the picture.")] = Path("evenflow-demo.png"),
-    json_: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here.", show_default=False)
-    ] = None,
-    live: Annotated[bool, typer.Option("--live/--no-live", help="A live picture, or a line per second.")] = True,
-) -> None:
-    """Run a skewed query on Spark, static first and then balanced, and compare."""
-    from evenflow.demo import DemoOptions, run_demo
-
-    length = {"whole_s": _DEMO_S} if seconds is None else {"seconds": seconds}
-    options = DemoOptions(lanes=lanes, skew=skew, policy=policy, seed=seed, live=live, json=json_, png=png, **length)
-    try:
-        run_demo(options)
-    except KeyboardInterrupt:
-        Console(stderr=True).print("evenflow: stopped")
-        raise typer.Exit(_INTERRUPTED) from None
 
 
 def _load(window: str | None, example: str | None) -> WindowFile:
@@ -156,14 +100,14 @@ def _list(known: Mapping[str, Any], *, json_: bool) -> None:
     if json_:
         typer.echo(json.dumps(rows))
         return
-    console = Console(soft_wrap=True, highlight=False)
+    console = result_console()
     for row in rows:
         console.print(f"[bold]{row['name']:<13}[/bold] {row['summary']} ({row['paper']})")
 
 
 def _draw(answer: Plan, loaded: WindowFile, title: str) -> None:
     """Draw the lanes as bars, before and after, and say what happens in between."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = result_console()
     loads = loaded.windows[-1].slots
     per_slot = loads.busy_s if loads.busy_s.any() else loads.records
     unit = "busy s" if loads.busy_s.any() else "records"

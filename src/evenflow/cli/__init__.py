@@ -1,0 +1,32 @@
+"""The command line: the same words as the library, plain errors, `--json` everywhere.
+
+One module per family of commands; `main` is the installed command.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from evenflow.cli.demo import demo
+from evenflow.cli.plan import plan, policies, strategies
+from evenflow.cli.reproduce import reproduce
+from evenflow.cli.speech import fail
+from evenflow.errors import EvenflowError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Keep keyed, stateful streams on Spark evenly loaded.",
+)
+for _command in (plan, policies, strategies, demo):
+    app.command()(_command)
+app.add_typer(reproduce, name="reproduce")
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one line on standard error, never a stack trace."""
+    try:
+        app()
+    except EvenflowError as error:
+        fail(str(error))

@@ -1,0 +1,59 @@
+"""From files to what operators take: the rows of an epoch, the state of slots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from evenflow.lane.messages import BlockPart, SlotToLoad
+from evenflow.model.slots import IntArray
+from evenflow.operators import SLOT
+from evenflow.state import FileRef, Folder
+
+
+def rows_of(folder: Folder, parts: Sequence[BlockPart], schema: pa.Schema) -> tuple[pa.Table, IntArray]:
+    """Return the rows of all parts ordered by slot, within a slot in the order of the parts; and their slots."""
+    tables, slots = [], []
+    for part in parts:
+        table = pa.Table.from_batches(folder.read_batches(part.file, [part.segment.batch]))
+        row_slots = np.repeat(np.array(part.segment.slots), np.array(part.segment.counts))
+        if part.slots is not None:
+            chosen = np.isin(row_slots, part.slots)
+            table, row_slots = table.filter(pa.array(chosen)), row_slots[chosen]
+        tables.append(table)
+        slots.append(row_slots)
+    if not tables:
+        return schema.empty_table(), np.empty(0, dtype=np.int64)
+    rows, all_slots = pa.concat_tables(tables), np.concatenate(slots)
+    if len(tables) > 1:
+        order = np.argsort(all_slots.astype(np.uint16), kind="stable")  # 16 bits: a radix sort
+        rows, all_slots = rows.combine_chunks().take(pa.array(order)), all_slots[order]
+    return rows, all_slots
+
+
+def tables_of(folder: Folder, slots: Sequence[SlotToLoad]) -> list[pa.Table]:
+    """Return the tables to install: all snapshots first, then changes by version; each file is read once."""
+    wanted: dict[tuple[int, str], tuple[FileRef, list[tuple[int, int]]]] = {}
+    for entry in slots:
+        refs = [*([(-1, entry.snapshot)] if entry.snapshot else []), *((ref.version, ref) for ref in entry.changes)]
+        for order, ref in refs:
+            _, parts = wanted.setdefault((order, ref.file.name), (ref.file, []))
+            parts.append((ref.start, ref.rows))
+    tables = []
+    for _, (file, parts) in sorted(wanted.items()):
+        whole = folder.read_table(file)
+        if sum(rows for _, rows in parts) == whole.num_rows:
+            tables.append(whole)
+        else:
+            tables.append(pa.concat_tables([whole.slice(start, rows) for start, rows in sorted(parts)]))
+    return [table for table in tables if table.num_rows]
+
+
+def places_of(state: pa.Table, slots: Sequence[int] | None) -> tuple[tuple[int, int, int], ...]:
+    """Return (slot, first row, rows) for each slot of a table sorted by slot; of `slots`, also those without rows."""
+    column = state[SLOT].to_numpy()
+    listed = np.flatnonzero(np.bincount(column)) if slots is None else np.array(sorted(slots), dtype=np.int64)
+    starts, ends = np.searchsorted(column, listed), np.searchsorted(column, listed, side="right")
+    return tuple(zip(listed.tolist(), starts.tolist(), (ends - starts).tolist(), strict=True))

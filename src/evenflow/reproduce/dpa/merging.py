@@ -1,0 +1,93 @@
+"""The merge of partial states at the end, and a look-up on the ring (DP-E7, E8)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from string import ascii_lowercase
+
+import mmh3
+
+from evenflow.policies.ring import SEED, TOKEN_TEXT, Ring
+from evenflow.reproduce.dpa.workloads import METHODS, WORKLOADS, count_letters
+from evenflow.reproduce.experiment import Experiment, Outcome, Panel, Picture, Series, Settings
+from evenflow.reproduce.verdicts import checked, holds
+
+_ROUNDS = range(6)
+_NODES, _TOKENS = 3, 2
+
+
+def _e7(settings: Settings) -> Outcome:
+    rounds = (0, 1, 5) if settings.quick else _ROUNDS
+    right: dict[str, bool] = {}
+    forwarded: dict[str, int] = {}
+    for method in METHODS:
+        for name, items in WORKLOADS.items():
+            for limit in rounds:
+                run = count_letters(items, method, {"rounds_per_lane": limit})
+                merged = {run.names[key]: state for key, state in run.result.state.items()}
+                label = f"{name} {method} {limit}"
+                right[label] = merged == dict(Counter(items))
+                forwarded[label] = run.result.trace.messages["forwarded"]
+    wrong = [label for label, fine in right.items() if not fine]
+    check = checked(
+        "merged counts equal the plain counts of the input",
+        "the merge adds the counts",
+        f"{len(right) - len(wrong)} of {len(right)} runs; up to {max(forwarded.values())} items forwarded",
+        holds(not wrong),
+        f"wrong: {', '.join(wrong)}",
+    )
+    last = {name: [forwarded[f"{name} {method} {rounds[-1]}"] for method in METHODS] for name in WORKLOADS}
+    series = tuple(Series(name, list(METHODS), values, "bars") for name, values in last.items())
+    picture = Picture((Panel(f"{rounds[-1]} rounds per reducer", "method", "items forwarded", series),), columns=1)
+    return Outcome((check,), picture, {"right": right, "forwarded": forwarded})
+
+
+def _e8(settings: Settings) -> Outcome:
+    del settings
+    ring = Ring.even(range(_NODES), _TOKENS)
+    tokens = sorted(
+        (mmh3.hash(TOKEN_TEXT.format(i=node, j=j), SEED), node) for node in range(_NODES) for j in range(_TOKENS)
+    )
+    places = [place for place, _ in tokens]
+    walked = {
+        letter: tokens[bisect_right(places, mmh3.hash(letter, SEED)) % len(tokens)][1] for letter in ascii_lowercase
+    }
+    found = {letter: ring.lookup(letter) for letter in ascii_lowercase}
+    agree = sum(walked[letter] == found[letter] for letter in ascii_lowercase)
+    check = checked(
+        "look-up of 26 keys on 3 nodes with 2 tokens each",
+        "the first token clockwise",
+        f"{agree} of 26 keys where a walk around the ring finds them",
+        holds(agree == len(ascii_lowercase)),
+        "the binary search and the walk disagree",
+    )
+    series = [
+        Series(f"tokens of node {node}", [place for place, owner in tokens if owner == node], [1.0] * _TOKENS, "points")
+        for node in range(_NODES)
+    ]
+    series += [
+        Series(
+            f"keys of node {node}", [mmh3.hash(k, SEED) for k, owner in found.items() if owner == node], ys, "points"
+        )
+        for node in range(_NODES)
+        for ys in [[0.0] * sum(owner == node for owner in found.values())]
+    ]
+    panel = Panel("the ring, cut open", "position (32-bit hash)", "keys below, tokens above", series)
+    return Outcome((check,), Picture((panel,), columns=1), {"tokens": tokens, "owners": found})
+
+
+E7 = Experiment(
+    "DP-E7",
+    "section 1",
+    "Final state merge",
+    "match: for every workload, method and number of rounds the merged counts are those of the input; else it differs",
+    _e7,
+)
+E8 = Experiment(
+    "DP-E8",
+    "Fig. 2",
+    "Look-up on a ring",
+    "match: binary search finds for each of 26 keys the node that a walk clockwise finds; else it differs",
+    _e8,
+)

@@ -1,0 +1,164 @@
+"""One style for all pictures: labelled axes, a legend, and a caption with the command that draws it again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from PIL import Image  # what matplotlib itself writes PNG with
+
+from evenflow.reproduce.experiment import Heat, Panel, Picture, Series
+
+_STYLE: dict[Any, Any] = {  # matplotlib types each key
+    "font.size": 8,
+    "axes.titlesize": 9,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "grid.linewidth": 0.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+}
+_PANEL = (4.6, 3.0)  # inches
+_HEAT_ROW, _HEAT_COLUMN = 0.22, 0.62  # inches per cell
+_BAR_WIDTH = 0.3  # inches per named group of bars
+_DPI = 120
+_PALETTE = 64  # colours of a picture
+_LETTERS = 11  # of a heading per inch
+_MARKERS = "osD^vP*X<>h"  # eleven, and ten colours: pairs repeat late
+_MANY = 7  # series from which on the legend stands beside the axes
+_WORDS = 6  # bars with names longer than that are labelled aslant
+_CELLS = 250  # tables up to this size show their numbers
+
+
+def draw(picture: Picture, heading: str, command: str, file: Path) -> None:
+    """Write `picture` to `file`, as PNG."""
+    with rc_context(_STYLE):  # the user's own settings must not change ours
+        figure = Figure(figsize=_size(picture), layout="constrained")
+        FigureCanvasAgg(figure)  # no window, whatever the user's matplotlib is set to
+        columns = min(picture.columns, len(picture.panels))
+        rows = math.ceil(len(picture.panels) / columns)
+        axes = figure.subplots(rows, columns, squeeze=False).ravel()
+        for panel, axis in zip(picture.panels, axes, strict=False):
+            _draw_panel(panel, axis)
+        for unused in axes[len(picture.panels) :]:
+            unused.set_axis_off()
+        figure.suptitle(fill(heading, int(figure.get_size_inches()[0] * _LETTERS)), fontsize=10)
+        figure.supxlabel(command, fontsize=6.5, family="monospace", color="0.35")
+        _save(figure, file)
+
+
+def _save(figure: Figure, file: Path) -> None:
+    """Write the figure in few colours: a quarter of the size, and nobody sees it."""
+    pixels = BytesIO()
+    figure.savefig(pixels, format="png", dpi=_DPI)
+    with Image.open(pixels) as picture:
+        picture.convert("RGB").quantize(_PALETTE).save(file, format="PNG", optimize=True)
+
+
+def _size(picture: Picture) -> tuple[float, float]:
+    """Return width and height in inches: the panels, or larger where a table needs the room."""
+    columns = min(picture.columns, len(picture.panels))
+    rows = math.ceil(len(picture.panels) / columns)
+    width, height = _PANEL
+    for panel in picture.panels:
+        if panel.heat is not None:
+            width = max(width, 2.2 + _HEAT_COLUMN * len(panel.heat.columns))
+            height = max(height, 1.4 + _HEAT_ROW * len(panel.heat.rows))
+        width = max([width, *(1.0 + _BAR_WIDTH * len(one.y) for one in panel.series if one.kind == "bars")])
+    return columns * width, rows * height + 0.6
+
+
+def _draw_panel(panel: Panel, axis: Axes) -> None:
+    axis.set_title(fill(panel.title, 70))
+    axis.set_xlabel(panel.x_label)
+    axis.set_ylabel(panel.y_label)
+    if panel.heat is not None:
+        _draw_heat(panel.heat, axis)
+        return
+    bars = [series for series in panel.series if series.kind == "bars"]
+    for at, series in enumerate(bars):
+        _draw_bars(series, axis, at, bars)
+    for at, series in enumerate(series for series in panel.series if series.kind != "bars"):
+        _draw_series(series, axis, at)
+    if panel.log_x:
+        axis.set_xscale("log")
+    if panel.log_y:
+        axis.set_yscale("log")
+    for at, (moment, name) in enumerate(panel.marks):
+        axis.axvline(moment, color="0.2", linestyle=("--", ":", "-.")[at % 3], linewidth=0.8, label=name)
+    if any(series.label for series in panel.series) or panel.marks:
+        many = len(panel.series) + len(panel.marks) >= _MANY
+        beside = {"loc": "upper left", "bbox_to_anchor": (1, 1)} if many else {"loc": "best"}
+        axis.legend(**beside)
+
+
+def _draw_series(series: Series, axis: Axes, at: int) -> None:
+    colour = f"C{at % 10}"
+    dashes = "-" if at < 10 else "--"  # noqa: PLR2004 - ten colours, then the same ones dashed
+    if series.kind == "points":
+        axis.errorbar(
+            series.x,
+            series.y,
+            yerr=_range(series),
+            fmt=_MARKERS[at % len(_MARKERS)],
+            color=colour,
+            label=series.label,
+            capsize=2,
+            linewidth=0.8,
+        )
+        return
+    drawstyle = "steps-post" if series.kind == "steps" else "default"
+    few = "." if len(series.y) <= 40 else None  # noqa: PLR2004 - more would blot out the line
+    axis.plot(series.x, series.y, dashes, color=colour, label=series.label, drawstyle=drawstyle, marker=few)
+    if series.low is not None and series.high is not None:
+        axis.fill_between(series.x, series.low, series.high, color=colour, alpha=0.15, linewidth=0)
+
+
+def _draw_bars(series: Series, axis: Axes, at: int, bars: Sequence[Series]) -> None:
+    """Draw one set of bars beside the others of the panel; the first names the places."""
+    names = [str(x) for x in bars[0].x]
+    width = 0.8 / len(bars)
+    places = np.arange(len(series.y)) + (at - (len(bars) - 1) / 2) * width
+    axis.bar(places, series.y, width, yerr=_range(series), color=f"C{at % 10}", label=series.label, capsize=2)
+    aslant = len(names) > 1 and max(map(len, names)) > _WORDS
+    axis.set_xticks(np.arange(len(names)), names, rotation=30 if aslant else 0, ha="right" if aslant else "center")
+
+
+def _range(series: Series) -> list[list[float]] | None:
+    if series.low is None or series.high is None:
+        return None
+    below = [max(0.0, y - low) for y, low in zip(series.y, series.low, strict=True)]
+    above = [max(0.0, high - y) for y, high in zip(series.y, series.high, strict=True)]
+    return [below, above]
+
+
+def _draw_heat(heat: Heat, axis: Axes) -> None:
+    values = np.array(heat.values, dtype=np.float64)
+    shade = values if heat.log_from is None else np.maximum(values, heat.log_from)
+    scale = None if heat.log_from is None else LogNorm()
+    image = axis.imshow(shade, aspect="auto", cmap="viridis_r", norm=scale)
+    axis.set_xticks(range(len(heat.columns)), heat.columns, rotation=45, ha="right")
+    axis.set_yticks(range(len(heat.rows)), heat.rows)
+    axis.grid(visible=False)
+    axis.figure.colorbar(image, ax=axis, label=heat.label)
+    if values.size > _CELLS or not np.isfinite(values).any():
+        return
+    for (row, column), value in np.ndenumerate(values):
+        if np.isfinite(value):
+            dark = float(np.asarray(image.norm(shade[row, column]))) > 0.5  # noqa: PLR2004 - half way to the dark end
+            colour = "white" if dark else "black"
+            axis.text(column, row, f"{value:.2g}", ha="center", va="center", fontsize=6, color=colour)

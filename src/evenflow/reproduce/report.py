@@ -1,0 +1,129 @@
+"""docs/reproduction.md: all results of a run in tables, paper by paper, and the tests that prove each mechanism."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from evenflow.errors import InputError
+from evenflow.reproduce.catalogue import CROSS, PAPERS, Paper
+from evenflow.reproduce.experiment import Verdict
+from evenflow.reproduce.mechanisms import Mechanisms, Row, read_mechanisms
+from evenflow.reproduce.results import Result, read_results
+
+FIGURES = "figures"
+
+_HEAD = """# The papers, reproduced
+
+Written by `evenflow reproduce report` from the results of `evenflow reproduce all`; do not edit. The papers survive
+as text only, without plots: "published" is what their prose, tables and captions say. A verdict is computed from
+the run by the rule that stands above each table, written before the run: **match**, **shape holds** or **differs**.
+The worst statement of an experiment is its verdict. Some results of the papers are negative; they must come out
+negative here too.
+
+"""
+_MECHANISMS = "## Mechanisms\n\nWhat the papers build, and the tests that prove it here; the suite runs them all.\n"
+
+
+def write_report(source: Path, page: Path) -> int:
+    """Write `page` from the results in `source`, with their pictures in a folder beside it; return how many."""
+    results = read_results(source)
+    figures = page.parent / FIGURES
+    try:
+        figures.mkdir(parents=True, exist_ok=True)
+        for result in results:
+            if result.picture is not None:
+                shutil.copyfile(source / Path(result.picture).name, figures / f"{result.stem}.png")
+        page.write_text(render(results))
+        _update_choosing(page.parent, results)
+    except OSError as error:
+        raise InputError(f"cannot write {page}: {error}") from error
+    return len(results)
+
+
+def _update_choosing(folder: Path, results: Sequence[Result]) -> None:
+    """Renew the tables of the page on choosing a policy, if it is there and the whole cross table was run."""
+    from evenflow.reproduce.cross.reading import PAGE, with_tables  # brings the simulator along
+
+    whole = [result for result in results if result.id == CROSS and not result.quick]
+    page = folder / PAGE
+    if whole and page.exists():
+        page.write_text(with_tables(page.read_text(), whole[0]))
+
+
+def render(results: Sequence[Result]) -> str:
+    """Return the whole page."""
+    parts = [_HEAD, _summary(results)]
+    parts += [_paper_part(paper, own) for paper in PAPERS if (own := _of_paper(results, paper))]
+    return "\n".join([*parts, mechanism_part(read_mechanisms())])
+
+
+def mechanism_part(mechanisms: Iterable[Mechanisms]) -> str:
+    """Return the part of the page that depends on the rows only."""
+    parts = [_MECHANISMS]
+    for one in mechanisms:
+        parts.append(f"### {one.paper.replace('_', ' ')}\n\n| id | mechanism | status | tests |\n|---|---|---|---|")
+        parts += [_mechanism_line(row) for row in one.rows]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _mechanism_line(row: Row) -> str:
+    tests = "<br>".join(f"`{test.removeprefix('tests/')}`" for test in row.tests)
+    status = f"{row.status}: {row.why}" if row.why else row.status
+    return f"| {row.id} | {_cell(row.mechanism)} | {_cell(status)} | {tests} |"
+
+
+def _of_paper(results: Sequence[Result], paper: Paper) -> list[Result]:
+    """Return the paper's results in the order of their numbers, the simulator's before Spark's."""
+    own = [result for result in results if result.id.partition("-")[0] == paper.code]
+    return sorted(own, key=lambda result: (_number(result.id), result.engine))
+
+
+def _number(id_: str) -> int:
+    digits = "".join(letter for letter in id_.partition("-")[2] if letter.isdigit())
+    return int(digits or 0)
+
+
+def _summary(results: Sequence[Result]) -> str:
+    """Return a table of how many experiments of each paper came out how."""
+    lines = ["| paper | experiments | match | shape holds | differs |", "|---|---|---|---|---|"]
+    for paper in PAPERS:
+        own = [result for result in _of_paper(results, paper) if result.engine == "sim"]
+        if own:
+            counts = " | ".join(str(sum(one.verdict is verdict for one in own)) for verdict in Verdict)
+            lines.append(f"| {paper.name} | {len(own)} | {counts} |")
+    quick = sum(result.quick for result in results)
+    note = f"\n{quick} of {len(results)} results come from a quick run: fewer seeds, smaller sizes.\n" if quick else ""
+    return "\n".join([*lines, note])
+
+
+def _paper_part(paper: Paper, results: Iterable[Result]) -> str:
+    return "\n".join([f"## {paper.name}\n", *(_experiment_part(result) for result in results)])
+
+
+def _experiment_part(result: Result) -> str:
+    size = ", quick" if result.quick else ""
+    lines = [
+        f"### {result.id}, {result.figure}: {result.title} — {result.verdict.value}\n",
+        f"*Rule.* {result.rule}\n",
+        "| statement | published | ours | verdict | why |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {_cell(check.what)} | {_cell(check.published)} | {_cell(check.ours)} | {check.verdict.value} | "
+        f"{_cell(check.why)} |"
+        for check in result.checks
+    ]
+    if result.note:
+        lines.append(f"\n{result.note}")
+    lines.append(f"\n`{result.command}` ({result.engine}{size}; seed {result.seed}; {result.seconds:.0f} s)")
+    if result.picture is not None:
+        lines.append(f"\n![{result.id}]({FIGURES}/{result.stem}.png)")
+    return "\n".join([*lines, ""])
+
+
+def _cell(text: str) -> str:
+    """Return `text` so that it stays in its cell."""
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,70 @@
+"""The quantum level: a cluster in virtual time, in steps, numpy-vectorised over slots and lanes. No Spark.
+
+The very same controller, policies, strategies and move protocol as on Spark decide; this package only plays
+the cluster: it lets records arrive, serves them, carries out moves with their costs, and reports load.
+
+::
+
+    from evenflow.policies import policy_named
+    from evenflow.migration import strategy_named
+    from evenflow.control import ControllerOptions
+    from evenflow.sim.quantum import Handover, Network, Scenario, Way, simulate, with_hotspot
+
+    scenario = Scenario(
+        lanes=8, slots=256,
+        arrivals=with_hotspot(slots=256, per_s=100_000, hot=[0, 8, 16], share=0.5),  # or Steady, During, InTurn
+        seconds_per_record=2e-5,             # of an ordinary lane; one number or one per slot
+        state_bytes=1e6,                     # one number or one per slot
+        duration_s=60, step_s=0.05, epoch_steps=10,
+        handover=Handover(Way.AT_ONCE, extract_s_per_byte=1e-9, install_s_per_byte=1e-9),
+        network=Network(point_to_point=31.25e6, cross_section=62.5e6),               # bytes per second
+    )
+    timeline = simulate(scenario, policy_named("even"), strategy_named("paced"), ControllerOptions(), seed=1)
+    timeline.throughput, timeline.latency_p99_s, timeline.moves, timeline.imbalance, timeline.journal
+
+*Time*: `step_s` is the quantum, an epoch is `epoch_steps` steps, a row of the timeline `row_epochs` epochs. Reports,
+decisions and control messages happen at epoch boundaries, moves progress and settle at step boundaries.
+
+*Parts*: `arrivals` (what comes), `speeds` (how fast lanes are, external load), `backlog` (what waits, first in first
+out per lane, with latencies), `lanes` (chores that keep a lane from serving), `placement` (who owns and who
+serves a slot), `handover` (moves on their way), `network` (what transfers get), `reports` (what lanes tell the
+controller), `engine` (the loop), `timeline` (what came out).
+
+*Always checked*: for each slot, what came = what was served + what waits; the routing table and the cluster
+agree on the one owner of each slot. A violation raises `ConservationError`.
+"""
+
+from evenflow.sim.quantum.arrivals import Arrivals, During, InTurn, Steady, uniform, with_hotspot
+from evenflow.sim.quantum.engine import Cluster, ConservationError, simulate
+from evenflow.sim.quantum.flow import Flow
+from evenflow.sim.quantum.handover import Handover, Way
+from evenflow.sim.quantum.memory import Disk, Fixed, Memory
+from evenflow.sim.quantum.network import Network
+from evenflow.sim.quantum.scenario import Scenario
+from evenflow.sim.quantum.speeds import Alike, Loaded, Speeds, Visiting
+from evenflow.sim.quantum.timeline import Timeline
+
+__all__ = [
+    "Alike",
+    "Arrivals",
+    "Cluster",
+    "ConservationError",
+    "Disk",
+    "During",
+    "Fixed",
+    "Flow",
+    "Handover",
+    "InTurn",
+    "Loaded",
+    "Memory",
+    "Network",
+    "Scenario",
+    "Speeds",
+    "Steady",
+    "Timeline",
+    "Visiting",
+    "Way",
+    "simulate",
+    "uniform",
+    "with_hotspot",
+]

@@ -1,0 +1,258 @@
+"""The loop of the quantum level: records come, lanes serve, moves go on, lanes report, the controller decides."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from evenflow.control import Ack, Controller, ControllerOptions, LaneWish
+from evenflow.errors import EvenflowError
+from evenflow.migration import Event, Strategy, strategy_named
+from evenflow.migration.strategies import DEFAULT_STRATEGY
+from evenflow.model import LoadView
+from evenflow.model.slots import FloatArray
+from evenflow.policies import Policy, Proposal, proposal_of
+from evenflow.policies.base import policy_name
+from evenflow.sim.quantum.counts import Counts, sum_by
+from evenflow.sim.quantum.flow import Producers
+from evenflow.sim.quantum.handover import Handovers
+from evenflow.sim.quantum.lanes import Chores
+from evenflow.sim.quantum.memory import Spiller
+from evenflow.sim.quantum.placement import Placement
+from evenflow.sim.quantum.reports import Reporter
+from evenflow.sim.quantum.scenario import Scenario
+from evenflow.sim.quantum.service import Service, book, in_connections
+from evenflow.sim.quantum.timeline import Recorder, Timeline
+
+_ROUNDING = 1e-6  # records are sums of parts of cohorts: relative error allowed
+
+
+class ConservationError(EvenflowError):
+    """Records were lost or made up, or a slot has two owners: a defect of the simulator."""
+
+
+def simulate(
+    scenario: Scenario,
+    policy: Policy,
+    strategy: Strategy | None = None,
+    options: ControllerOptions | None = None,
+    seed: int = 1,
+) -> Timeline:
+    """Run `scenario` under `policy`; the same seed gives the same timeline."""
+    table = scenario.first_table
+    chosen = strategy or strategy_named(DEFAULT_STRATEGY)
+    asked = Listening(policy) if scenario.stretch else policy
+    cluster = Cluster(scenario, Controller(table, asked, chosen, options), np.random.default_rng(seed))
+    for _ in range(scenario.steps):
+        cluster.step()
+    return cluster.timeline()
+
+
+class Listening:
+    """A policy that asks another one, and remembers how long that wants to collect before the next call."""
+
+    def __init__(self, policy: Policy) -> None:
+        """Ask `policy`."""
+        self.policy, self.name = policy, policy_name(policy)
+        self.collect_s: float | None = None
+
+    def propose(self, view: LoadView) -> Proposal:
+        """Pass on the proposal."""
+        proposal = proposal_of(self.policy, view)
+        self.collect_s = proposal.collect_s
+        return proposal
+
+
+class Cluster:
+    """A cluster in virtual time. `step` brings it one quantum further."""
+
+    def __init__(self, scenario: Scenario, controller: Controller, rng: np.random.Generator) -> None:
+        """Start at time 0 with empty queues."""
+        self.scenario, self.controller, self.rng = scenario, controller, rng
+        self.at = 0
+        slots, numbers = scenario.slots, max(controller.table.lanes) + 1
+        self.cost_s, self.sizes = scenario.per_slot("seconds_per_record"), scenario.per_slot("state_bytes")
+        self.placement = Placement(controller.table)
+        self.chores = Chores(numbers)
+        memory = scenario.memory
+        self.service = Service(self.cost_s, memory.spool_s if memory else None, self.placement, self.chores)
+        self.spiller = Spiller(memory, self.placement, self.chores, self.sizes) if memory else None
+        flow = scenario.flow
+        self.producers = Producers(flow, slots, numbers, rng) if flow else None
+        self.handovers = Handovers(scenario.handover, scenario.network, self.placement, self.chores, self.sizes)
+        self.counts = Counts(slots, numbers)
+        self.reporter = Reporter(self.counts, self.placement, self.sizes)
+        self.recorder = Recorder(scenario.epoch_s * scenario.row_epochs, numbers)
+        self._starting: list[tuple[float, int]] = []
+        self._epoch, self._epoch_began = -1, 0
+        self._epoch_ended = True
+
+    @property
+    def now_s(self) -> float:
+        """The virtual time at the start of the step."""
+        return self.at * self.scenario.step_s
+
+    @property
+    def lane_numbers(self) -> int:
+        """One more than the highest lane number there has been."""
+        return int(self.chores.given_s.size)
+
+    def step(self) -> None:
+        """Go one step."""
+        scenario = self.scenario
+        slow = 1.0 / scenario.speeds.at(self.now_s, self.lane_numbers)
+        if self._epoch_ended:
+            self._begin_epoch(slow)
+        if self.spiller:
+            self.spiller.step(self.now_s, scenario.step_s, self.service.spooled, self.lane_numbers)
+        if self.placement.changed:
+            self.service.reassign()
+        self._take_in()
+        self._serve(slow)
+        self.at += 1
+        self._hear(self.handovers.advance(scenario.step_s, self.now_s, self.counts.served, slow))
+        self.service.join_old()
+        if self._epoch_is_over():
+            self._end_epoch()
+        if self.at % (scenario.epoch_steps * scenario.row_epochs) == 0:
+            self._end_row()
+
+    def timeline(self) -> Timeline:
+        """Return what has happened so far, in whole rows."""
+        self.check()
+        return self.recorder.timeline(self.controller.table, self.controller.journal, self.handovers.merge_bytes, 0.0)
+
+    def check(self) -> None:
+        """Raise unless what came equals what was served plus what waits, for each slot, and owners agree."""
+        waits = self.service.waiting()
+        arrived, served = self.counts.arrived, self.counts.served
+        wrong = np.abs(arrived - served - waits) > _ROUNDING * (1.0 + arrived)
+        if wrong.any():
+            slot = int(np.flatnonzero(wrong)[0])
+            raise ConservationError(
+                f"slot {slot}: {arrived[slot]} records came, {served[slot]} were served, {waits[slot]} wait"
+            )
+        if not np.array_equal(self.placement.owner, self.controller.table.owners):
+            raise ConservationError("the routing table and the cluster disagree on who owns a slot")
+
+    # --- one step ------------------------------------------------------------------------------------------------
+
+    def _begin_epoch(self, slow: FloatArray) -> None:
+        self._start_lanes()
+        self._epoch += 1
+        self._epoch_began, self._epoch_ended = self.at, False
+        message = self.controller.next_epoch(self._epoch, self.now_s)
+        if not message.moves:
+            return
+        self.recorder.moved(len(message.moves), 0)
+        if self.spiller:
+            for move in message.moves:
+                self.spiller.leave(move.slot)
+        acks = self.handovers.begin(message.moves, self._epoch, self.at, self.counts, slow)
+        self._hear([Ack(ack.slot, ack.epoch, ack.event, self.now_s) for ack in acks])
+
+    def _take_in(self) -> None:
+        """Let the records of this step arrive."""
+        scenario = self.scenario
+        rates = scenario.arrivals.rates(self.now_s)
+        if self.producers:
+            stalled = self.placement.absent
+            records = self.producers.fill(rates / rates.sum(), self.placement.owner, stalled, scenario.step_s)
+            refused = 0.0
+        else:
+            expected = rates * scenario.step_s
+            offered = self.rng.poisson(expected).astype(np.float64) if scenario.poisson else expected
+            records = self._admit(offered)
+            refused = float(offered.sum() - records.sum())
+        slots = np.flatnonzero(records)
+        self.counts.arrived[slots] += records[slots]
+        self.service.backlog.add(self.at, self.now_s, self.now_s + scenario.step_s, slots, records[slots])
+        self.recorder.came(float(records.sum()), refused)
+
+    def _admit(self, records: FloatArray) -> FloatArray:
+        """Refuse what finds no room in its lane's queue."""
+        limit = self.scenario.queue_records
+        if limit is None:
+            return records
+        room = np.maximum(0.0, limit - self._by_lane(self.counts.waiting))
+        asked = self._by_lane(records)
+        share = np.divide(room, asked, out=np.ones_like(asked), where=asked > room)
+        admitted: FloatArray = records * share[self.placement.owner]
+        return admitted
+
+    def _by_lane(self, per_slot: FloatArray) -> FloatArray:
+        """Add up a column by owner; entry i is lane number i."""
+        return sum_by(self.placement.owner, per_slot, self.lane_numbers)
+
+    def _serve(self, slow: FloatArray) -> None:
+        """Let lanes work for a step."""
+        span_s = self.scenario.step_s
+        portions, busy = self.service.work(self.now_s, span_s, slow, paused=self.handovers.pauses_all)
+        book(portions, self.counts, self.recorder, self.cost_s, slow)
+        idle = span_s - busy
+        self.counts.idle_s += idle
+        self.recorder.worked(busy, idle)
+        if self.producers:
+            self.producers.taken(in_connections(self.counts, self.service, self.lane_numbers))
+
+    def _hear(self, acks: list[Ack]) -> None:
+        for ack in acks:
+            if ack.event is Event.INSTALLED:
+                self.recorder.moved(0, 1)
+                if self.spiller:
+                    self.spiller.arrive(ack.slot)
+            self._grant(self.controller.acknowledge(ack))
+
+    def _epoch_is_over(self) -> bool:
+        """An epoch has its length; a stretched one is as long as the policy collects, or moves are under way."""
+        scenario, length = self.scenario, self.at - self._epoch_began
+        if length < scenario.epoch_steps:
+            return False
+        if not scenario.stretch:
+            return True
+        wanted_s = getattr(self.controller.policy, "collect_s", None) or 0.0
+        return not self.handovers.under_way and length * scenario.step_s >= wanted_s - _ROUNDING * scenario.step_s
+
+    def _end_epoch(self) -> None:
+        """Report."""
+        scenario, table = self.scenario, self.controller.table
+        span_s = (self.at - self._epoch_began) * scenario.step_s
+        self._epoch_ended = True
+        budgets = self.spiller.budgets(self.now_s, self.lane_numbers) if self.spiller else None
+        for report in self.reporter.reports(self._epoch, span_s, table, budgets):
+            self._grant(self.controller.report(report))
+        self.counts.reported()
+
+    def _end_row(self) -> None:
+        """Check the books and close the row."""
+        self.check()
+        backlog = self._by_lane(self.counts.waiting)
+        lanes, spilled = self.controller.table.lanes, int(self.placement.spilled.sum())
+        self.recorder.end_row(self.now_s, backlog, self.handovers.bytes_moved, lanes, spilled)
+
+    # --- lanes that come and go ----------------------------------------------------------------------------------
+
+    def _grant(self, wish: LaneWish | None) -> None:
+        """Do what the controller asks for: new lanes take a while to start, idle ones stop at once."""
+        if wish is None:
+            return
+        if wish.add:
+            self._starting.append((self.now_s + self.scenario.lane_start_s, wish.add))
+        if wish.retire:
+            self.controller.lanes_changed([lane for lane in self.controller.table.lanes if lane not in wish.retire])
+
+    def _start_lanes(self) -> None:
+        due = [count for at_s, count in self._starting if at_s <= self.now_s + 1e-9]
+        if not due:
+            return
+        self._starting = [entry for entry in self._starting if entry[0] > self.now_s + 1e-9]
+        lanes = list(self.controller.table.lanes)
+        for _ in range(sum(due)):
+            lanes.append(lanes[-1] + 1)
+        numbers = max(self.lane_numbers, lanes[-1] + 1)
+        self.chores.grow(numbers)
+        self.recorder.grow(numbers)
+        self.counts.grow(numbers)
+        if self.producers:
+            self.producers.grow(numbers)
+        self.service.reassign()
+        self.controller.lanes_changed(lanes)

@@ -1,0 +1,197 @@
+"""Producers that are faster than the lanes, and what lies between: Flux's transient skew buffer, or plain Exchange.
+
+Each producer fills its space as fast as it can; a tuple goes to the connection of its lane as soon as that has
+room. With a skew buffer, tuples that must wait share one space, and the producer stops only when that is full (FX 4).
+With Exchange the same space is cut up among the connections, and the first full one stops the producer (FX 2.3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from evenflow.errors import InputError
+from evenflow.model.slots import BoolArray, FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Space per producer, in records: between it and each lane, and to share among all lanes.
+
+    `produce_s` is what a producer needs per record. `together` treats all producers as one with the space of all,
+    which is much faster and differs only in the chance fluctuations between producers. Without `drawn`, records
+    come in the expected proportions instead of being drawn one by one. With `packet_records`, a producer sends
+    a lane only full packets: a lane with little to do then gets its input in few lumps.
+    """
+
+    producers: int = 1
+    connection_records: float = 25.0
+    buffer_records: float = 2048.0
+    exchange: bool = False
+    produce_s: float = 0.0
+    together: bool = True
+    drawn: bool = True
+    packet_records: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse space that holds nothing."""
+        if self.producers < 1 or self.connection_records <= 0 or self.buffer_records < 0 or self.produce_s < 0:
+            raise InputError(f"flow: needs producers, room in connections and no negative sizes, got {self}")
+
+
+class Producers:
+    """What producers hold: `buffer` by producer and slot, `sent` (in the connections) by producer and lane."""
+
+    def __init__(self, flow: Flow, slots: int, lanes: int, rng: np.random.Generator) -> None:
+        """Start with everything empty."""
+        self.flow, self.rng = flow, rng
+        self.rows = 1 if flow.together else flow.producers
+        self.each = flow.producers // self.rows
+        self.buffer = np.zeros((self.rows, slots))
+        self.sent = np.zeros((self.rows, lanes))
+        self.made = np.zeros(slots)
+        self.blocked_s = 0.0
+        self._carry = np.zeros(self.rows)
+        self._partial = np.zeros((flow.producers, lanes))
+
+    def grow(self, lanes: int) -> None:
+        """Make room for lanes up to number `lanes` - 1."""
+        more = ((0, 0), (0, max(0, lanes - self.sent.shape[1])))
+        self.sent, self._partial = np.pad(self.sent, more), np.pad(self._partial, more)
+
+    def fill(self, shares: FloatArray, owner: IntArray, stalled: BoolArray, span_s: float) -> FloatArray:
+        """Produce as much as there is room for, hand over what connections take; return that, by slot."""
+        lanes = self.sent.shape[1]
+        room = np.maximum(0.0, self._connection(lanes) - self.sent)
+        held = _by_lane(np.where(stalled, 0.0, self.buffer), owner, lanes)
+        aside = self.buffer[:, stalled].sum(axis=1)
+        by_lane = _by_lane(np.where(stalled, 0.0, shares)[None, :], owner, lanes)[0]
+        if self.flow.exchange:
+            count = _until_one_is_full(room - held, by_lane)
+            count = np.where(aside > 0, 0.0, count)  # a tuple for a stalled slot is in the way of all others
+        else:
+            space = self.flow.buffer_records * self.each - aside
+            count = _until_buffer_is_full(room - held, by_lane, float(shares[stalled].sum()), space)
+        made = self._make(self._in_time(count, span_s), shares)
+        self._pack(_by_lane(made, owner, lanes))
+        return self._send(room, owner, stalled)
+
+    def taken(self, waiting: FloatArray) -> None:
+        """Lanes have taken from the connections: `waiting` is what is left there, by lane."""
+        before = self.sent.sum(axis=0)
+        self.sent = self.sent * np.divide(waiting, before, out=np.zeros_like(waiting), where=before > 0)
+
+    def _connection(self, lanes: int) -> float:
+        """Return the records that fit between a producer (or all, together) and a lane."""
+        extra = self.flow.buffer_records / lanes if self.flow.exchange else 0.0
+        return (self.flow.connection_records + extra) * self.each
+
+    def _in_time(self, count: FloatArray, span_s: float) -> FloatArray:
+        if self.flow.produce_s <= 0:
+            return count
+        return np.minimum(count, span_s / self.flow.produce_s * self.each)
+
+    def _make(self, count: FloatArray, shares: FloatArray) -> FloatArray:
+        """Make new records, by producer and slot; those drawn are whole ones, parts are carried to the next step."""
+        if self.flow.drawn:
+            wanted = count + self._carry
+            whole = np.floor(wanted)
+            self._carry = np.minimum(wanted - whole, 1.0)
+            made = self.rng.multinomial(whole.astype(np.int64), shares).astype(np.float64)
+        else:
+            made = count[:, None] * shares
+        self.buffer += made
+        self.made += made.sum(axis=0)
+        return made
+
+    def _pack(self, made: FloatArray) -> None:
+        """Put new records into packets; what is in packets that are not full waits."""
+        if self.flow.packet_records is None:
+            return
+        if self.rows < self.flow.producers:  # all producers together: who made what is drawn
+            counts = np.floor(made[0] + 0.5).astype(np.int64)
+            each = self.rng.multinomial(counts, np.full(self.flow.producers, 1 / self.flow.producers)).T
+        else:
+            each = made
+        self._partial = np.mod(self._partial + each, self.flow.packet_records)
+
+    def _send(self, room: FloatArray, owner: IntArray, stalled: BoolArray) -> FloatArray:
+        lanes = room.shape[1]
+        ready = np.where(stalled, 0.0, self.buffer)
+        held = _by_lane(ready, owner, lanes)
+        if self.flow.packet_records is not None:
+            partial = self._partial if self.rows == self.flow.producers else self._partial.sum(axis=0, keepdims=True)
+            room = np.minimum(room, np.maximum(0.0, held - partial))
+        going = _in_turn(ready, owner, room, held)
+        self.buffer -= going
+        self.sent += _by_lane(going, owner, lanes)
+        total: FloatArray = going.sum(axis=0)
+        return total
+
+
+def _by_lane(values: FloatArray, owner: IntArray, lanes: int) -> FloatArray:
+    """Add up the columns of each row by lane."""
+    rows = values.shape[0]
+    index = (owner[None, :] + lanes * np.arange(rows)[:, None]).ravel()
+    return np.bincount(index, weights=values.ravel(), minlength=rows * lanes).reshape(rows, lanes).astype(np.float64)
+
+
+def _in_turn(ready: FloatArray, owner: IntArray, room: FloatArray, held: FloatArray) -> FloatArray:
+    """Send what connections take; where that is not all, slot after slot in turn, a record each (FX 5.1).
+
+    So every slot gets through up to a level that is the same for all slots of a connection.
+    """
+    tight = held > room
+    if not tight.any():
+        return ready
+    group = owner[None, :] + room.shape[1] * np.arange(room.shape[0])[:, None]
+    at = np.flatnonzero(tight[:, owner].ravel() & (ready.ravel() > 0))
+    at = at[np.lexsort((ready.ravel()[at], group.ravel()[at]))]
+    amount, where = ready.ravel()[at], group.ravel()[at]
+    _, first, count = np.unique(where, return_index=True, return_counts=True)
+    begin = np.repeat(first, count)
+    before = np.cumsum(amount) - amount
+    before -= before[begin]
+    others = np.repeat(first + count, count) - np.arange(at.size)  # itself and those with more
+    level = (room.ravel()[where] - before) / others
+    # It rises as long as slots have less than it, and falls from then on: the highest one is where it meets them.
+    going = ready.copy().ravel()
+    going[at] = np.minimum(amount, np.repeat(np.maximum.reduceat(level, first), count))
+    return np.maximum(0.0, going.reshape(ready.shape))
+
+
+def _until_one_is_full(free: FloatArray, shares: FloatArray) -> FloatArray:
+    """Return how many records each producer makes before the first connection is full."""
+    used = shares > 0
+    count: FloatArray = np.maximum(0.0, free[:, used] / shares[used]).min(axis=1)
+    return count
+
+
+def _until_buffer_is_full(
+    free: FloatArray, shares: FloatArray, aside: float, space: npt.NDArray[np.float64]
+) -> FloatArray:
+    """Return how many records G each producer makes before what finds no place in a connection fills `space`.
+
+    What is left over, G * aside + sum over lanes of max(0, G * share - free), grows in straight pieces with G.
+    """
+    used = shares > 0
+    free, shares = free[:, used], shares[used]
+    over = np.maximum(0.0, -free).sum(axis=1)  # what is in the buffer already and finds no place
+    left = space - over
+    full_at = np.maximum(0.0, free) / shares
+    order = np.argsort(full_at, axis=1)
+    at = np.take_along_axis(full_at, order, axis=1)
+    slope = aside + np.cumsum(shares[order], axis=1)  # after the connection `at` is full
+    before = np.concatenate([np.full((at.shape[0], 1), aside), slope[:, :-1]], axis=1)
+    gaps = np.diff(at, axis=1, prepend=0.0)
+    grown = np.cumsum(before * gaps, axis=1)  # left over by the time the connection `at` is full
+    piece = np.count_nonzero(grown <= left[:, None], axis=1)
+    rows = np.arange(at.shape[0])
+    last = np.maximum(piece - 1, 0)
+    start = np.where(piece > 0, at[rows, last], 0.0)
+    have = np.where(piece > 0, grown[rows, last], 0.0)
+    steep = np.where(piece > 0, slope[rows, last], aside)
+    more = np.divide(left - have, steep, out=np.zeros_like(left), where=steep > 0)
+    return np.where(left >= 0, start + np.maximum(0.0, more), 0.0)

@@ -1,0 +1,70 @@
+"""Where each slot is: its owner, whether its state is there, and who still serves what came before a move."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from evenflow.model import LaneId, RoutingTable, SlotId
+from evenflow.model.slots import IntArray
+from evenflow.sim.quantum.backlog import NOBODY, Cohort
+
+_NO_STEP = -1
+
+
+class Placement:
+    """One owner per slot, always. Records from before a slot's `boundary` step belong to `source`."""
+
+    def __init__(self, table: RoutingTable) -> None:
+        """Start with every slot's state at its owner, in memory."""
+        slots = table.slots
+        self.owner = table.owners.copy()
+        self.absent = np.zeros(slots, np.bool_)
+        self.spilled = np.zeros(slots, np.bool_)
+        self.source = table.owners.copy()
+        self.boundary = np.full(slots, _NO_STEP, np.int64)
+        self.changed = False
+
+    @property
+    def has_boundaries(self) -> bool:
+        """Whether any slot is still served by two lanes."""
+        return bool((self.boundary != _NO_STEP).any())
+
+    def route(self, slot: SlotId, target: LaneId, *, drain_before: int | None, absent: bool) -> None:
+        """Give a slot to `target`; its old owner still serves what came before step `drain_before`, if given."""
+        self.source[slot] = self.owner[slot]
+        self.owner[slot] = target
+        self.absent[slot] = absent
+        if drain_before is not None:
+            self.boundary[slot] = drain_before
+        self.changed = True
+
+    def drained(self, slot: SlotId) -> None:
+        """The old owner has nothing more to serve of the slot."""
+        self.boundary[slot] = _NO_STEP
+        self.changed = True
+
+    def arrived(self, slot: SlotId) -> None:
+        """The state is at its owner."""
+        self.absent[slot] = False
+        self.changed = True
+
+    def spill(self, slot: SlotId, *, out: bool) -> None:
+        """The state has left memory for the disk (`out`), or is back."""
+        self.spilled[slot] = out
+        self.changed = True
+
+    @property
+    def holder(self) -> IntArray:
+        """The lane at which what waits for each slot is: the old owner until it has drained."""
+        return np.where(self.boundary != _NO_STEP, self.source, self.owner)
+
+    def servers(self, cohort: Cohort) -> IntArray:
+        """Return the lane that may serve each entry of a cohort, NOBODY where the state is not at hand."""
+        return np.where(self.spilled[cohort.slots], NOBODY, self.takers(cohort))
+
+    def takers(self, cohort: Cohort) -> IntArray:
+        """Return the lane that may take in each entry of a cohort, be it only to put it aside."""
+        slots = cohort.slots
+        lanes = np.where(self.absent[slots], NOBODY, self.owner[slots])
+        old = cohort.step < self.boundary[slots]
+        return np.where(old, self.source[slots], lanes) if old.any() else lanes

@@ -1,0 +1,521 @@
+"""The conductor: knows where each slot is and how far, and tells lanes what to do next. It waits for nobody.
+
+Lanes take epochs at their own pace. A slot is always in one of these places::
+
+    resident(lane) ──Release──▶ leaving(lane) ──Released──▶ absent ──Adopt──▶ loading(lane) ──Adopted──▶ resident(lane)
+          │                         │                          ▲                   │
+          └── lane lost ────────────┴──────────────────────────┴───────────────────┘
+
+An absent slot's input waits where it is, as references into the block log: what the slot is at its committed version,
+and its blocks after that, is all its next lane needs, whoever folded it before. So a move *at the timestamp* lets the
+source fold the slot up to the epoch before the move, and a move *at once* lets it stop where it is; a crash is a move
+at once whose source says nothing. A restart, with as many lanes as there may be then, is that for all slots.
+
+What lanes have done counts when it is committed; `settle` commits what has come in and sends out what follows from it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
+
+import msgspec
+import numpy as np
+
+from evenflow.control import Ack, Controller, LaneWish
+from evenflow.control.journal import StateMoved
+from evenflow.errors import EvenflowError, LaneFailedError
+from evenflow.lane.faults import Faults
+from evenflow.lane.messages import (
+    Adopt,
+    Adopted,
+    BlockPart,
+    Done,
+    EpochInput,
+    EpochLoad,
+    Failed,
+    Forget,
+    FromLane,
+    Prepare,
+    Prepared,
+    Release,
+    Released,
+    SlotToLoad,
+    ToLane,
+    Work,
+)
+from evenflow.migration import Event
+from evenflow.model import Epoch, LaneId, LaneLoad, LoadReport, Move, RoutingTable, SlotId, SlotLoads
+from evenflow.model.slots import BoolArray, IntArray
+from evenflow.spark.coordinator import Joined, LaneEvent, Lost, Said
+from evenflow.state import Advance, Checkpoint, EpochRecord, LaneCommit, SlotRef
+
+Handover: TypeAlias = Literal["at the timestamp", "at once"]
+
+_SNAPSHOTS_PER_WORK = 8  # slots whose state is written out along the way, so that the changelog stays short
+_CATCH_UP = 2  # epochs that a slot that is behind takes per work, so that the others need not wait for it
+_TOGETHER_S = 0.05  # epochs that take a lane less than this together are folded in one go
+_MOST_LOSSES = 5  # of one lane without progress
+
+
+class Sender(Protocol):
+    """What brings messages to lanes: only the present attempt of a lane is spoken to."""
+
+    def send(self, lane: int, token: str, message: ToLane) -> bool:
+        """Send to one attempt of a lane; return whether it went out."""
+        ...
+
+
+@dataclass
+class _Lane:
+    """A lane: its present attempt, the last epoch it has reported, the work it is at."""
+
+    epoch: Epoch
+    token: str | None = None
+    work: Work | None = None
+    losses: int = 0
+    rows_per_s: float = 0.0
+    last: Done | None = None
+    held_over: tuple[EpochLoad, ...] = ()  # the cost of catching up, to be reported with the next epoch
+
+
+@dataclass
+class _Slots:
+    """Where all slots are; one entry per slot. `lane` holds the slot, or is the next to."""
+
+    lane: IntArray
+    resident: BoolArray
+    loading: BoolArray
+    leaving: BoolArray
+
+    @classmethod
+    def under(cls, table: RoutingTable) -> _Slots:
+        flags = [np.zeros(table.slots, dtype=bool) for _ in range(3)]
+        return cls(table.owners.copy(), *flags)
+
+
+@dataclass
+class Conductor:
+    """See the module. One thread at a time calls it."""
+
+    checkpoint: Checkpoint
+    controller: Controller
+    sender: Sender
+    handover: Handover = "at once"
+    most_losses: int = _MOST_LOSSES
+    faults: Faults = field(default_factory=Faults)
+    clock: Callable[[], float] = time.time
+    on_done: Callable[[Done], None] = lambda _done: None
+    _lanes: dict[LaneId, _Lane] = field(default_factory=dict)
+    _slots: _Slots = field(init=False)
+    _moves: dict[SlotId, tuple[Move, Epoch]] = field(default_factory=dict)  # told, and not settled
+    _handoffs: dict[SlotId, SlotRef] = field(default_factory=dict)
+    _prepared: dict[SlotId, tuple[LaneId, str, Epoch | None]] = field(default_factory=dict)
+    _done: list[tuple[Done, Work]] = field(default_factory=list)
+    _released: list[Released] = field(default_factory=list)
+    _wishes: list[LaneWish] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Start with all slots absent, to be held by the lanes of the controller's table."""
+        self._slots = _Slots.under(self.controller.table)
+
+    # --- lanes come and go ---------------------------------------------------------------------------------------
+
+    def add_lane(self, lane: LaneId) -> None:
+        """Expect a lane."""
+        self._lanes[lane] = _Lane(self.checkpoint.recover().last_accepted)
+
+    def remove_lane(self, lane: LaneId) -> None:
+        """Expect a lane no more; it holds nothing."""
+        del self._lanes[lane]
+
+    @property
+    def lanes(self) -> dict[LaneId, _Lane]:
+        """All lanes there are or should be."""
+        return self._lanes
+
+    def missing(self) -> list[LaneId]:
+        """Return the lanes that are not there, or have not loaded all that waits for them."""
+        waiting = set(self._slots.lane[~self._slots.resident].tolist())
+        return [lane for lane, status in self._lanes.items() if status.token is None or lane in waiting]
+
+    def wishes(self) -> list[LaneWish]:
+        """Return what the controller wants of lanes since the last time."""
+        wishes, self._wishes = self._wishes, []
+        return wishes
+
+    # --- in ------------------------------------------------------------------------------------------------------
+
+    def accepted(self, record: EpochRecord) -> None:
+        """An epoch was accepted: its moves begin, its blocks are there to be folded."""
+        for move in (Move(*move) for move in record.moves):
+            self._moves[move.slot] = (move, record.epoch)
+            if not self._slots.resident[move.slot]:  # its lane is gone, or is loading it: there is nothing to hand off
+                if self._slots.loading[move.slot]:
+                    self._send(move.source, Forget((move.slot,)))
+                self._forget_place(move.slot)
+                self._slots.lane[move.slot] = move.target
+
+    def heard(self, event: LaneEvent) -> None:
+        """Take in what a lane says, or that it has come or gone; `settle` acts on it."""
+        if isinstance(event, Joined):
+            if event.hello.lane in self._lanes:
+                self._lanes[event.hello.lane].token = event.hello.token
+            return
+        lane = self._lanes.get(event.lane)
+        if lane is None or lane.token != event.token:
+            return  # fenced off: whatever it says does not count
+        if isinstance(event, Lost):
+            self._lost(event.lane)
+        elif isinstance(event, Said):
+            self._said(event.lane, event.message)
+
+    def _said(self, lane: LaneId, message: FromLane) -> None:
+        status = self._lanes[lane]
+        if isinstance(message, Failed):
+            raise LaneFailedError(lane, message.kind, message.message, message.detail)
+        if isinstance(message, Done) and status.work is not None:
+            self._done.append((message, status.work))
+            status.work, status.losses = None, 0
+        elif isinstance(message, Released):
+            self._released.append(message)
+        elif isinstance(message, Adopted):
+            self._adopted(lane, message)
+        elif isinstance(message, Prepared):
+            self._copied(lane, str(status.token), message)
+
+    def _copied(self, lane: LaneId, token: str, message: Prepared) -> None:
+        """Slots were loaded ahead, or could not be; either way their moves need not wait any longer."""
+        moves = {move.slot: move for move in self.controller.to_prepare()}
+        self.controller.measured_move(message.state_bytes, message.seconds)
+        for slot, version in message.slots:
+            if self._prepared.get(slot, (-1, ""))[:2] != (lane, token):
+                continue
+            self._prepared[slot] = (lane, token, version)
+            self.controller.prepared(slot)
+            if version is not None and slot in moves:
+                share = message.state_bytes // len(message.slots)
+                entry = StateMoved(version, moves[slot], 0, share, message.seconds, ahead=True)
+                self.controller.journal.record(entry)
+
+    def _adopted(self, lane: LaneId, message: Adopted) -> None:
+        self.controller.measured_move(message.state_bytes, message.seconds)
+        for slot in message.slots:
+            if self._slots.lane[slot] == lane and self._slots.loading[slot]:
+                self._slots.loading[slot], self._slots.resident[slot] = False, True
+                self._acknowledge(slot, Event.INSTALLED)
+
+    def _lost(self, lane: LaneId) -> None:
+        """A lane's attempt is gone: so is what it held, and what it was told to load; what it handed off is not."""
+        status = self._lanes[lane]
+        # What it said before counts, and makes what is lost less.
+        self.settle_reports()
+        status.token, status.work = None, None
+        status.losses += 1
+        if status.losses >= self.most_losses:
+            raise EvenflowError(
+                f"lane {lane} was lost {status.losses} times in one epoch: its Python worker dies each time. See "
+                f"the executor's log; often memory runs out (more lanes hold less each), or the operator crashes it"
+            )
+        self.controller.lane_lost(lane)
+        for slot in np.flatnonzero(self._slots.lane == lane).tolist():
+            self._forget_place(slot)
+            if slot in self._moves and self._moves[slot][0].source == lane:
+                self._slots.lane[slot] = self._moves[slot][0].target
+        for slot, (target, _, _) in list(self._prepared.items()):
+            if target == lane:
+                self._unprepare(slot)
+
+    def _forget_place(self, slot: SlotId) -> None:
+        for flags in (self._slots.resident, self._slots.loading, self._slots.leaving):
+            flags[slot] = False
+
+    # --- out -----------------------------------------------------------------------------------------------------
+
+    def settle(self) -> bool:
+        """Commit what lanes have done, then tell them what is next. Return whether anything was committed."""
+        committed = self.settle_reports()
+        self._prepare()
+        self._release()
+        self._adopt()
+        for lane in self._lanes:
+            self._give_work(lane)
+        return committed
+
+    def settle_reports(self) -> bool:
+        """Commit what lanes have done, and take in what they have let go of."""
+        done, self._done = self._done, []
+        if done:
+            self.faults.reach("driver.before-commit", epoch=max(answer.commit.epoch for answer, _ in done))
+            self.checkpoint.commit([self._with_handoffs(answer.commit) for answer, _ in done if answer.commit.advances])
+            self.faults.reach("driver.after-commit", epoch=max(answer.commit.epoch for answer, _ in done))
+            for answer, work in done:
+                self._report(answer, work)
+        released, self._released = self._released, []
+        for message in released:
+            self._let_go(message)
+        return bool(done)
+
+    def _let_go(self, message: Released) -> None:
+        """Slots are on their way: the next lane may load them."""
+        self.faults.reach("driver.during-move", epoch=max(version for _, version in message.slots))
+        handoffs = dict(message.handoffs)
+        self.controller.measured_move(message.state_bytes, message.seconds)
+        rows = max(1, sum(ref.rows for ref in handoffs.values()))
+        for slot, _ in message.slots:
+            move, epoch = self._moves[slot]
+            self._forget_place(slot)
+            self._slots.lane[slot] = move.target
+            if slot in handoffs:
+                self._handoffs[slot] = handoffs[slot]
+                share = message.state_bytes * handoffs[slot].rows // rows
+                self.controller.journal.record(StateMoved(epoch, move, handoffs[slot].rows, share, message.seconds))
+            self._acknowledge(slot, Event.HANDED_OFF)
+
+    def _with_handoffs(self, commit: LaneCommit) -> LaneCommit:
+        """Let the handoffs that a lane has loaded count as snapshots: they save reading older changes."""
+        advanced = {slot for advance in commit.advances for slot in advance.slots}
+        fresh = {slot for slot, _ in commit.snapshots}
+        loaded = [slot for slot in self._handoffs if slot in advanced]
+        kept = tuple((slot, self._handoffs[slot]) for slot in loaded if slot not in fresh)
+        for slot in loaded:
+            del self._handoffs[slot]
+        return msgspec.structs.replace(commit, snapshots=(*commit.snapshots, *kept))
+
+    # --- moving --------------------------------------------------------------------------------------------------
+
+    def _release(self) -> None:
+        """Tell sources to let go of what may leave now."""
+        ready: defaultdict[tuple[LaneId, bool], list[SlotId]] = defaultdict(list)
+        for slot, (move, epoch) in self._moves.items():
+            at_source = self._slots.lane[slot] == move.source and self._slots.resident[slot]
+            if at_source and not self._slots.leaving[slot] and self._may_leave(slot, epoch):
+                ready[move.source, self._copy_of(slot) is None].append(slot)
+        for (lane, handoff), slots in ready.items():
+            if self._send(lane, Release(tuple(slots), handoff)):
+                self._slots.leaving[slots] = True
+
+    def _may_leave(self, slot: SlotId, epoch: Epoch) -> bool:
+        """At once, or after the last epoch before the move; the work a lane is at comes before the release."""
+        if self.handover == "at once":
+            return True
+        work = self._lanes[int(self._slots.lane[slot])].work
+        told = next((advance.version for advance in work.advances if slot in advance.slots), -1) if work else -1
+        reached = max(told, int(self.checkpoint.slot_versions[slot]))
+        return not any(reached < pending < epoch for pending in self.checkpoint.pending)
+
+    def _adopt(self) -> None:
+        """Tell lanes to load what is to be theirs and nobody holds."""
+        absent = ~(self._slots.resident | self._slots.loading)
+        for lane, status in self._lanes.items():
+            slots = np.flatnonzero(absent & (self._slots.lane == lane)).tolist()
+            if status.token is not None and slots and self._send(lane, Adopt(tuple(map(self._entry, slots)))):
+                self._slots.loading[slots] = True
+                for slot in slots:
+                    self._prepared.pop(slot, None)
+
+    def _entry(self, slot: SlotId) -> SlotToLoad:
+        """Return where a slot is loaded from: its handoff, the changes since it was copied, or the checkpoint."""
+        sources = self.checkpoint.recover().sources(slot)
+        version = int(self.checkpoint.slot_versions[slot])
+        copied = self._copy_of(slot)
+        if copied is not None:
+            newer = tuple(change for change in sources.changes if change.version > copied)
+            return SlotToLoad(slot, version, None, newer, copied)
+        handoff = self._handoffs.get(slot)
+        if handoff is not None and handoff.version == version:
+            return SlotToLoad(slot, version, handoff)
+        return SlotToLoad(slot, version, sources.snapshot, sources.changes)
+
+    def _prepare(self) -> None:
+        """Have targets load ahead what is planned to come and big enough; forget what is not planned any more."""
+        wanted = {move.slot: move for move in self.controller.to_prepare()}
+        kept = wanted.keys() | {life.move.slot for life in self.controller.in_flight}
+        for slot, (lane, token, _) in list(self._prepared.items()):
+            if slot not in kept or (slot in wanted and wanted[slot].target != lane):
+                self._unprepare(slot)
+                self.sender.send(lane, token, Forget((slot,)))
+        coming: defaultdict[LaneId, list[SlotToLoad]] = defaultdict(list)
+        for slot, move in wanted.items():
+            if slot not in self._prepared and not self._is_being_rewritten(slot):
+                coming[move.target].append(self._entry(slot))
+        for lane, entries in coming.items():
+            status = self._lanes.get(lane)
+            if status is not None and status.token is not None and self._send(lane, Prepare(tuple(entries))):
+                self._prepared.update({entry.slot: (lane, status.token, None) for entry in entries})
+
+    def _is_being_rewritten(self, slot: SlotId) -> bool:
+        """Tell whether a snapshot of the slot is under way: the files of now might go before they are read."""
+        if slot in self._handoffs or not self._slots.resident[slot]:
+            return True
+        work = self._lanes[int(self._slots.lane[slot])].work
+        return work is not None and slot in work.snapshot_slots
+
+    def _copy_of(self, slot: SlotId) -> Epoch | None:
+        """Return the version of the copy that the slot's next lane has loaded ahead and can bring up to date.
+
+        A snapshot that is newer than the copy has taken the changes in between with it: then the copy is of no use.
+        """
+        lane, token, version = self._prepared.get(slot, (-1, "", None))
+        if version is None or slot not in self._moves or self._moves[slot][0].target != lane:
+            return None
+        if self._lanes[lane].token != token:
+            return None
+        snapshot = self.checkpoint.recover().sources(slot).snapshot
+        return version if snapshot is None or snapshot.version <= version else None
+
+    def _unprepare(self, slot: SlotId) -> None:
+        self._prepared.pop(slot, None)
+        self.controller.unprepared(slot)
+
+    def _acknowledge(self, slot: SlotId, event: Event) -> None:
+        if slot in self._moves:
+            move, epoch = self._moves[slot]
+            if event is Event.INSTALLED:
+                del self._moves[slot]
+            wish = self.controller.acknowledge(Ack(move.slot, epoch, event, self.clock()))
+            self._wishes += [wish] if wish else []
+
+    # --- work ----------------------------------------------------------------------------------------------------
+
+    def _give_work(self, lane: LaneId) -> None:
+        status = self._lanes[lane]
+        if status.token is None or status.work is not None:
+            return
+        work = self._next_work(lane)
+        if work is not None and self._send(lane, work):
+            status.work = work
+
+    def _next_work(self, lane: LaneId) -> Work | None:
+        """Return what a lane is to fold next: the next epoch (or a few small ones), and some of what is behind."""
+        status = self._lanes[lane]
+        pending = self.checkpoint.pending
+        last = self._last_epoch(lane)
+        since = self.checkpoint.slot_versions
+        until = self._until(lane, last)
+        advances = _grouped(since, until)
+        new = [epoch for epoch in pending if status.epoch < epoch <= last]
+        if not advances and not new:
+            return None
+        epochs = [epoch for epoch in pending if epoch in new or any(a.since < epoch <= a.version for a in advances)]
+        inputs = tuple(EpochInput(epoch, self._parts(epoch, lane, since, until)) for epoch in epochs)
+        due = tuple(
+            slot
+            for slot in self.checkpoint.due_snapshots(_SNAPSHOTS_PER_WORK)
+            # A copy that is being made ahead is brought up to date by the changes that a snapshot would replace.
+            if until[slot] > since[slot] and slot not in self._prepared
+        )
+        return Work(max(last, *epochs), advances, inputs, due)
+
+    def _until(self, lane: LaneId, last: Epoch) -> IntArray:
+        """Return the version to which each slot gets by the lane's next work; slots it does not serve stay."""
+        since = self.checkpoint.slot_versions
+        served = (self._slots.lane == lane) & self._slots.resident & ~self._slots.leaving
+        limits = np.full(since.size, last)
+        for slot, (_, epoch) in self._moves.items():
+            limits[slot] = min(last, epoch - 1)
+        pending = np.array(list(self.checkpoint.pending), dtype=np.int64)
+        first = np.searchsorted(pending, since, side="right")
+        end = np.searchsorted(pending, limits, side="right")
+        behind = np.searchsorted(pending, np.minimum(limits, self._lanes[lane].epoch), side="right") - first
+        end = np.where(behind > _CATCH_UP, first + _CATCH_UP, end)
+        moving = served & (end > first)
+        until = since.copy()
+        until[moving] = pending[end[moving] - 1]
+        return until
+
+    def _last_epoch(self, lane: LaneId) -> Epoch:
+        """Return up to where a lane goes next: one epoch further, or several that are small for it together."""
+        status = self._lanes[lane]
+        rows, last = 0.0, status.epoch
+        for epoch, record in self.checkpoint.pending.items():
+            if epoch <= status.epoch:
+                continue
+            rows += record.rows_of(lane)
+            if last > status.epoch and (not status.rows_per_s or rows / status.rows_per_s > _TOGETHER_S):
+                break
+            last = epoch
+        return last
+
+    def _parts(self, epoch: Epoch, lane: LaneId, since: IntArray, until: IntArray) -> tuple[BlockPart, ...]:
+        """Return the rows of one epoch that belong to slots which pass it, wherever they were routed to."""
+        record = self.checkpoint.pending[epoch]
+        wanted = (since < epoch) & (epoch <= until)
+        foreign = bool((wanted & (np.array(record.owners) != lane)).any())
+        parts = []
+        for block in record.blocks:
+            for segment in block.segments:
+                if segment.lane != lane and not foreign:
+                    continue
+                there = np.array(segment.slots, dtype=np.int64)
+                chosen = there[wanted[there]]
+                if chosen.size:
+                    every = chosen.size == there.size
+                    parts.append(BlockPart(block.file, segment, None if every else tuple(chosen.tolist())))
+        return tuple(parts)
+
+    def _report(self, done: Done, work: Work) -> None:
+        """Pass on what an answer says the slots cost: epoch by epoch, each once."""
+        lane = done.commit.lane
+        status = self._lanes[lane]
+        status.last = done
+        rows, busy_s = sum(load.rows for load in done.loads), sum(load.busy_s for load in done.loads)
+        if rows and busy_s:
+            status.rows_per_s = rows / busy_s
+        older = [load for load in done.loads if load.epoch <= status.epoch]
+        newer = [load for load in done.loads if load.epoch > status.epoch]
+        self.on_done(done)
+        held_over = (*status.held_over, *older)
+        if not newer:
+            status.held_over = held_over
+            return
+        status.held_over, status.epoch = (), work.epoch
+        idle_s = done.idle_s
+        for at, load in enumerate(newer):
+            also = held_over if at == 0 else ()
+            report = _load_report(lane, load, also, idle_s if at == 0 else 0.0, self._pending_rows(lane))
+            wish = self.controller.report(report)
+            self._wishes += [wish] if wish else []
+
+    def _pending_rows(self, lane: LaneId) -> int:
+        """Return the rows that were routed to a lane and that it has not reported."""
+        after = self._lanes[lane].epoch
+        return sum(record.rows_of(lane) for epoch, record in self.checkpoint.pending.items() if epoch > after)
+
+    def _send(self, lane: LaneId, message: ToLane) -> bool:
+        token = self._lanes[lane].token
+        return token is not None and self.sender.send(lane, token, message)
+
+
+def _grouped(since: IntArray, until: IntArray) -> tuple[Advance, ...]:
+    """Return the slots that advance, those with the same way together."""
+    ways: defaultdict[tuple[Epoch, Epoch], list[SlotId]] = defaultdict(list)
+    for slot in np.flatnonzero(until > since).tolist():
+        ways[int(since[slot]), int(until[slot])].append(slot)
+    return tuple(Advance(*way, tuple(slots)) for way, slots in sorted(ways.items()))
+
+
+def _load_report(lane: LaneId, load: EpochLoad, also: Iterable[EpochLoad], idle_s: float, queue: int) -> LoadReport:
+    """Return the report of one epoch; `also` are epochs of before that were caught up with it."""
+    records: Counter[SlotId] = Counter()
+    busy: Counter[SlotId] = Counter()
+    sizes: dict[SlotId, int] = {}
+    busy_s = 0.0
+    for each in (*also, load):
+        columns = each.load
+        busy_s += each.busy_s
+        for slot, count, cost, size in zip(
+            columns.slots, columns.records, columns.busy_s, columns.state_bytes, strict=True
+        ):
+            records[slot] += count
+            busy[slot] += cost  # type: ignore[assignment]
+            sizes[slot] = size
+    slots = sorted(sizes)
+    loads = SlotLoads.of(
+        [records[slot] for slot in slots], [busy[slot] for slot in slots], [sizes[slot] for slot in slots]
+    )
+    lane_load = LaneLoad(lane, max(0.0, idle_s), max(1e-9, idle_s + busy_s), queue=queue)
+    return LoadReport(load.epoch, lane_load, np.array(slots, dtype=np.int64), loads)

@@ -1,0 +1,87 @@
+"""The report: results in tables, figures beside it, and the mechanism rows with tests that exist."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from evenflow.errors import InputError
+from evenflow.reproduce.experiment import Check, Verdict
+from evenflow.reproduce.mechanisms import COUNTS, Row, _read, missing_tests, read_mechanisms
+from evenflow.reproduce.report import mechanism_part, render, write_report
+from evenflow.reproduce.results import Result, to_json
+
+ROOT = Path(__file__).parents[2]
+ROWS = [row for mechanisms in read_mechanisms() for row in mechanisms.rows]
+
+
+def result(id_: str, picture: str | None = None, *, quick: bool = False) -> Result:
+    checks = (Check("a | b", "1", "2", Verdict.DIFFERS, "because"),)
+    return Result(
+        id_, "Fig. 1", "a title", "a rule", "sim", quick, 1, 2.0, Verdict.DIFFERS, checks,
+        f"evenflow reproduce {id_} --seed 1", picture,
+    )  # fmt: skip
+
+
+def test_every_result_stands_in_the_page_in_order() -> None:
+    page = render([result("GZ-E10"), result("GZ-E2"), result("AF-E1", quick=True)])
+    places = [page.index(f"### {id_}") for id_ in ("AF-E1", "GZ-E2", "GZ-E10")]
+    assert places == sorted(places)
+    assert r"| a \| b | 1 | 2 | differs | because |" in page
+    assert "`evenflow reproduce GZ-E2 --seed 1`" in page
+    assert "1 of 3 results come from a quick run" in page
+    assert "| Stateful load balancing (Guo, Zhou) | 2 | 0 | 0 | 2 |" in page
+
+
+def test_the_page_and_its_figures_are_written(tmp_path: Path) -> None:
+    source = tmp_path / "results"
+    source.mkdir()
+    (source / "GZ-E1.png").write_bytes(b"png")
+    (source / "GZ-E1.json").write_bytes(to_json(result("GZ-E1", str(source / "GZ-E1.png"))))
+    assert write_report(source, tmp_path / "docs" / "reproduction.md") == 1
+    page = (tmp_path / "docs" / "reproduction.md").read_text()
+    assert "![GZ-E1](figures/GZ-E1.png)" in page
+    assert (tmp_path / "docs" / "figures" / "GZ-E1.png").read_bytes() == b"png"
+
+
+def test_a_missing_picture_is_named(tmp_path: Path) -> None:
+    (tmp_path / "GZ-E1.json").write_bytes(to_json(result("GZ-E1", "gone.png")))
+    with pytest.raises(InputError, match=r"gone\.png"):
+        write_report(tmp_path, tmp_path / "page.md")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+def test_each_mechanism_names_tests_that_exist(row: Row) -> None:
+    assert missing_tests(row, ROOT) == []
+    assert row.tests or row.status == "not built"
+    assert row.why or row.status == "built"
+
+
+def test_no_mechanism_is_listed_twice() -> None:
+    assert [id_ for id_, count in Counter(row.id for row in ROWS).items() if count > 1] == []
+
+
+def test_rows_that_are_none_are_refused() -> None:
+    with pytest.raises(InputError, match=r"rows/x\.toml: .*unknown field `tsts`"):
+        _read("x.toml", b'[[row]]\nid = "GZ-M1"\nmechanism = "m"\ntsts = []\n')
+
+
+def test_tests_are_found_in_functions_classes_and_assignments(tmp_path: Path) -> None:
+    (tmp_path / "test_x.py").write_text(
+        "class TestA:\n    def test_b(self): ...\n\nasync def test_c(): ...\n\nTestD = TestA.TestCase\n"
+    )
+    found = ("test_x.py::TestA::test_b", "test_x.py::TestA", "test_x.py::test_c", "test_x.py::TestD")
+    absent = ("test_x.py::test_b", "test_x.py::TestA::test_c", "test_y.py::test_b", "test_x.py")
+    assert missing_tests(Row("X-M1", "m", (*found, *absent)), tmp_path) == list(absent)
+
+
+def test_the_mechanism_part_lists_every_row() -> None:
+    part = mechanism_part(read_mechanisms())
+    assert all(f"| {row.id} |" in part for row in ROWS)
+
+
+def test_every_mechanism_of_guo_and_zhou_is_listed() -> None:
+    ids = {row.id for row in ROWS}
+    assert {f"GZ-M{number}" for number in range(1, COUNTS["GZ"] + 1)} <= ids

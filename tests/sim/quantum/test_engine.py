@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from evenflow.errors import InputError
+from evenflow.policies import policy_named
+from evenflow.sim.quantum import Handover, Network, Scenario, Way, simulate, uniform, with_hotspot
+
+
+def hot(way: Way = Way.AT_TIMESTAMP, duration_s: float = 10.0) -> Scenario:
+    return Scenario(
+        lanes=4,
+        slots=32,
+        arrivals=with_hotspot(32, 120_000, [0, 4, 8], 0.4),
+        state_bytes=1e5,
+        duration_s=duration_s,
+        step_s=0.05,
+        epoch_steps=10,
+        mergeable=True,
+        handover=Handover(way, 1e-9, 1e-9),
+        network=Network(31.25e6, 62.5e6),
+    )
+
+
+@pytest.mark.parametrize("way", Way)
+def test_even_relieves_the_hot_lane_whatever_the_way_to_hand_over(way: Way) -> None:
+    static, even = simulate(hot(way), policy_named("static")), simulate(hot(way), policy_named("even"))
+    assert static.moves.sum() == 0
+    assert even.moves.sum() > 0
+    assert even.moves.sum() == even.moves_settled.sum()
+    assert even.backlog[-1].sum() < 0.1 * static.backlog[-1].sum()
+    assert even.imbalance[-1] < 1.2 < static.imbalance[-1]
+
+
+def test_the_same_seed_gives_the_same_timeline() -> None:
+    one, other = (simulate(hot(), policy_named("even"), seed=3).as_dict() for _ in range(2))
+    assert one == other
+    assert simulate(hot(), policy_named("even"), seed=4).as_dict() != one
+
+
+def test_a_lane_with_time_to_spare_serves_at_once() -> None:
+    scenario = Scenario(4, 16, uniform(16, 1000.0), seconds_per_record=1e-4, duration_s=5, step_s=0.1)
+    timeline = simulate(scenario, policy_named("static"))
+    assert timeline.backlog.sum() == 0
+    assert np.all(timeline.latency_max_s <= 1e-4 * (1 + 1e-9))
+    assert timeline.throughput.mean() == pytest.approx(1000, rel=0.1)
+
+
+def test_an_overloaded_lane_falls_behind_at_the_rate_that_is_too_much() -> None:
+    scenario = Scenario(1, 4, uniform(4, 200.0), seconds_per_record=0.01, duration_s=10, step_s=0.1, poisson=False)
+    timeline = simulate(scenario, policy_named("static"))
+    assert timeline.throughput == pytest.approx(np.full(10, 100.0))
+    assert timeline.backlog[-1].sum() == pytest.approx(1000.0)
+    # What is served at the end of 10 s came at 5 s.
+    assert timeline.latency_max_s[-1] == pytest.approx(5.0, abs=0.2)
+
+
+def test_forward_and_merge_is_refused_unless_the_operator_is_mergeable() -> None:
+    with pytest.raises(InputError, match="mergeable"):
+        Scenario(2, 4, uniform(4, 1.0), handover=Handover(Way.FORWARD_MERGE))

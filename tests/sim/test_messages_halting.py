@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenflow.model import Move
+from evenflow.sim.messages.decider import Script
+from evenflow.sim.messages.folds import HISTORY
+from evenflow.sim.messages.halting import block_channels_run, halt_all_run
+from evenflow.sim.messages.run import autoflow_run
+from tests.sim.streams import jittery, one_path_per_key, random_stream
+
+PLAN = {3: [Move(0, 0, 1)], 8: [Move(4, 1, 2), Move(1, 1, 0)], 14: [Move(0, 1, 2)]}
+
+
+@pytest.mark.parametrize("wire", [halt_all_run, block_channels_run], ids=lambda wire: wire.__name__)
+@given(seed=st.integers(0, 10_000))
+@settings(max_examples=25, deadline=None)
+def test_they_keep_every_promise_too(wire: Callable[..., Any], seed: int) -> None:
+    wire(one_path_per_key(seed), replace(jittery(seed), fold=HISTORY), Script(PLAN)).run()
+
+
+def test_e15_more_waits_the_more_is_stopped() -> None:
+    stream, plant = random_stream(1, records=2_000), jittery(1, service=500)
+    held = [
+        wire(stream, plant, Script(PLAN)).run().trace.held for wire in (autoflow_run, block_channels_run, halt_all_run)
+    ]
+    assert set(held[0]) <= {0, 1, 4}
+    assert set(held[1]) > {0, 1, 4}
+    assert held[0].total() < held[1].total() < held[2].total()

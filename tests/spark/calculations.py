@@ -1,0 +1,110 @@
+"""What the queries of the harness keep, once as the operator does it and once in plain Python.
+
+*Totals* are aggregates of which each would show a lost, repeated or swapped row in its own way. The *diary* is an
+operator of a user's own that keeps all values of a key in a list, so that order and multiplicity can be read off.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from evenflow.operators import Agg, Aggregate, Apply, Operator, SlotOperator
+from evenflow.operators.stored_state import StoredState, load_state
+
+SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.int64())])
+Answer = tuple[Any, ...]  # the key, then what is kept of it
+
+
+class Calculation(ABC):
+    """An operator, how to read its state, and what one more value does to what is kept of a key."""
+
+    operator: ClassVar[Operator]
+
+    @abstractmethod
+    def add(self, before: Answer | None, key: int | None, value: int) -> Answer:
+        """Return what is kept of a key after one more value."""
+
+    def held(self, state: pa.Table) -> list[Answer]:
+        """Return what is kept of all keys, from the committed state."""
+        return answers_of(state)
+
+
+class Totals(Calculation):
+    """Aggregates; first and last show the order."""
+
+    operator = Aggregate(
+        {
+            "total": Agg("sum", "value"),
+            "n": Agg("count"),
+            "low": Agg("min", "value"),
+            "opened": Agg("first", "value"),
+            "closed": Agg("last", "value"),
+        }
+    )
+
+    def add(self, before: Answer | None, key: int | None, value: int) -> Answer:
+        _, total, n, low, opened, _ = before or (key, 0, 0, value, value, value)
+        return (key, total + value, n + 1, min(low, value), opened, value)
+
+
+class KeepAll(SlotOperator):
+    """Appends the values of each key to a list; puts out the lists of the keys that came."""
+
+    output = pa.schema([("key", pa.int64()), ("values", pa.list_(pa.int64()))])
+
+    def init(self) -> dict[int | None, tuple[int, ...]]:
+        return {}
+
+    def process(self, state: dict[int | None, tuple[int, ...]], rows: Any) -> tuple[Any, pa.Table]:
+        state = dict(state)
+        for key, value in zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True):
+            state[key] = (*state.get(key, ()), value)
+        touched = list(dict.fromkeys(rows["key"].to_pylist()))
+        return state, pa.table([touched, [list(state[key]) for key in touched]], schema=self.output)
+
+
+class Diary(Calculation):
+    """All values of a key, in order."""
+
+    operator = Apply(KeepAll())
+
+    def add(self, before: Answer | None, key: int | None, value: int) -> Answer:
+        return (key, (*(before[1] if before else ()), value))
+
+    def held(self, state: pa.Table) -> list[Answer]:
+        slots = [load_state(StoredState(row["kind"], row["state"])) for row in state.to_pylist()]
+        return [(key, tuple(values)) for slot in slots for key, values in slot.items()]
+
+
+CALCULATIONS: dict[str, Callable[[], Calculation]] = {"totals": Totals, "diary": Diary}
+
+
+def answers_of(table: pa.Table) -> list[Answer]:
+    """Return rows as they can be compared."""
+    return [
+        tuple(tuple(cell) if isinstance(cell, list) else cell for cell in row.values()) for row in table.to_pylist()
+    ]
+
+
+def by_key(answers: Iterable[Answer]) -> list[Answer]:
+    """Return answers in the order of their keys, null first."""
+    return sorted(answers, key=lambda answer: (answer[0] is not None, answer[0] or 0))
+
+
+@dataclass
+class Oracle:
+    """What a run without any failure would hold and publish."""
+
+    calculation: Calculation
+    state: dict[int | None, Answer] = field(default_factory=dict)
+    epochs: dict[int, list[Answer]] = field(default_factory=dict)
+
+    def add(self, epoch: int, rows: pa.Table) -> None:
+        for key, value in zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True):
+            self.state[key] = self.calculation.add(self.state.get(key), key, value)
+        self.epochs[epoch] = by_key(self.state[key] for key in dict.fromkeys(rows["key"].to_pylist()))
