@@ -3,11 +3,16 @@
 All contenders run in one session on the same Parquet files: 2,000,000 bids, 100,000 keys; uniform, Zipf 1.2, and 80 %
 of the rows in the slots of one lane. Time is Spark's own `triggerExecution` for every contender, the median of the
 triggers after the warm-up, so the ratios compare like with like. Rounds alternate between the contenders.
+
+Besides `groupBy().agg()` there are two that show what is possible: a stream that only brings rows of a key together and
+counts them in `mapInArrow`, and one that only reads. The per-key Python ways, `applyInPandasWithState` and
+`transformWithState`, run on a twentieth of the rows.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import shutil
@@ -25,15 +30,18 @@ import pyarrow.parquet as pq
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 import pandas as pd
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 import evenflow as ef
 
 KEYS, FILES, LANES, SLOTS, SEED = 100_000, 20, 2, 256, 1
 SLOW_SHARE = 20  # the per-key Python contenders get one row in so many: they would take minutes
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+OUTPUT = "auction long, total long, n long"
 
 
 def main() -> None:
@@ -81,6 +89,11 @@ def _report(rates: dict[str, dict[str, list[float]]], slow: dict[str, float]) ->
             f"{case:<40} {np.median(own):12,.0f} {np.median(theirs):12,.0f} {ratios[case]:7.2f}  "
             + " ".join(f"{ratio:.2f}" for ratio in each)
         )
+    print(f"\n{'case':<40} {'shuffle only':>12} {'read only':>12}  evenflow's part of read only")
+    for case, contenders in rates.items():
+        shuffled, read = (float(np.median(contenders[name])) for name in ("shuffle_only", "read_only"))
+        share = float(np.median(contenders["evenflow"])) / read
+        print(f"{case:<40} {shuffled:12,.0f} {read:12,.0f}  {share:.2f}")
     first = next(iter(rates))
     own_rate = float(np.median(rates[first]["evenflow"]))
     result = {"vs_groupby_agg": ratios[first]}
@@ -108,7 +121,7 @@ def _evenflow(spark: SparkSession, data: Path, files: int, folder: Path) -> floa
     query = (
         ef.keyed(_stream(spark, data, files), "auction")
         .agg(total=ef.sum("price"), n=ef.count())
-        .balance(lanes=LANES, slots=SLOTS)
+        .balance(lanes=LANES, slots=SLOTS, max_lag=0)  # in lock-step, so that a trigger holds all of its own work
         .writeStream.option("checkpointLocation", str(folder))
         .trigger(availableNow=True)
         .start()
@@ -117,9 +130,28 @@ def _evenflow(spark: SparkSession, data: Path, files: int, folder: Path) -> floa
     return _steady(query.spark_query)
 
 
+def _shuffle_only(spark: SparkSession, data: Path, files: int, folder: Path) -> float:
+    """Bring the rows of a key together and count them in Python: no state, no result worth having."""
+
+    def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch([pa.array([sum(batch.num_rows for batch in batches)])], names=["n"])
+
+    stream = _stream(spark, data, files).select("auction", "price")
+    frame = stream.repartition(LANES, "auction").mapInArrow(count, "n long")
+    return _rate(frame.writeStream.format("noop"), folder, data)
+
+
+def _read_only(spark: SparkSession, data: Path, files: int, folder: Path) -> float:
+    """Read two columns and drop them: what is left is Spark's own time per trigger."""
+    stream = _stream(spark, data, files).select("auction", "price")
+    return _rate(stream.writeStream.format("noop"), folder, data)
+
+
 CONTENDERS: dict[str, Callable[[SparkSession, Path, int, Path], float]] = {
     "groupby_agg": _groupby_agg,
     "evenflow": _evenflow,
+    "shuffle_only": _shuffle_only,
+    "read_only": _read_only,
 }
 
 
@@ -127,11 +159,19 @@ def _slow_contenders(spark: SparkSession, folder: Path, rounds: int) -> dict[str
     """Time the per-key Python ways on a twentieth of the rows."""
     data = _bids(spark, folder / "slow", "uniform", 4, rows=100_000 // SLOW_SHARE)
     contenders = {"apply_in_pandas_with_state": _apply_in_pandas_with_state}
+    if _has_protobuf():
+        contenders["transform_with_state"] = _transform_with_state
+    else:
+        print("transformWithState is left out: PySpark needs protobuf for it, which is not installed")
     rates = {}
     for name, contender in contenders.items():
         rates[name] = float(np.median([contender(spark, data, folder / "run") for _ in range(rounds)]))
         print(f"{'uniform, a twentieth of the rows':<40} {name:<26} {rates[name]:8,.0f} rows/s", flush=True)
     return rates
+
+
+def _has_protobuf() -> bool:
+    return bool(importlib.util.find_spec("google") and importlib.util.find_spec("google.protobuf"))
 
 
 def _apply_in_pandas_with_state(spark: SparkSession, data: Path, folder: Path) -> float:
@@ -147,13 +187,39 @@ def _apply_in_pandas_with_state(spark: SparkSession, data: Path, folder: Path) -
         .groupBy("auction")
         .applyInPandasWithState(
             fold,
-            "auction long, total long, n long",
+            OUTPUT,
             "total long, n long",
             "update",
             GroupStateTimeout.NoTimeout,
         )
     )
     return _rate(frame.writeStream.outputMode("update").format("noop"), folder, data)
+
+
+def _transform_with_state(spark: SparkSession, data: Path, folder: Path) -> float:
+    class Fold(StatefulProcessor):
+        def init(self, handle: StatefulProcessorHandle) -> None:
+            self._state = handle.getValueState("totals", "total long, n long")
+
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:  # noqa: ARG002, N802 - Spark's names
+            total, count = self._state.get() or (0, 0)
+            for row in rows:
+                total, count = total + row.price, count + 1
+            self._state.update((total, count))
+            yield Row(auction=key[0], total=total, n=count)
+
+        def close(self) -> None:
+            """Nothing is held open."""
+
+    provider = "spark.sql.streaming.stateStore.providerClass"
+    before = str(spark.conf.get(provider))
+    spark.conf.set(provider, ROCKSDB)  # the only store it works with
+    try:
+        grouped = _stream(spark, data, 1).groupBy("auction")
+        frame = grouped.transformWithState(Fold(), OUTPUT, "update", "none")
+        return _rate(frame.writeStream.outputMode("update").format("noop"), folder, data)
+    finally:
+        spark.conf.set(provider, before)
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------

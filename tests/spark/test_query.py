@@ -6,6 +6,8 @@ import json
 import math
 import random
 from collections import Counter
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,33 @@ def test_all_functions_agree_with_batch(bench: Bench, keys: tuple[str, ...], exc
 
 def approximately(rows: Counter[Row]) -> Counter[Row]:
     return Counter(tuple(round(value, 9) if isinstance(value, float) else value for value in row) for row in rows)
+
+
+def test_values_of_every_type_come_through_the_route_unchanged(bench: Bench) -> None:
+    rng = random.Random(3)
+    values: dict[str, tuple[str, list[Any]]] = {
+        "flag": ("boolean", [True, False]),
+        "tiny": ("tinyint", [-128, 127]),
+        "small": ("smallint", [-32768, 5]),
+        "whole": ("int", [-1, 2**31 - 1]),
+        "single": ("float", [0.5, -1.25]),
+        "price": ("decimal(9,2)", [Decimal("0.01"), Decimal("-9999999.99")]),
+        "large": ("decimal(38,10)", [Decimal("1E+20"), Decimal("-0.0000000001")]),
+        "day": ("date", [date(1969, 12, 31), date(2024, 2, 29)]),
+        "at": ("timestamp", [datetime(1960, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, 12, tzinfo=UTC)]),
+        "text": ("string", ["", "cæsar"]),
+        "raw": ("binary", [b"", b"\x00\xff"]),
+    }
+    ddl = "k string, " + ", ".join(f"{name} {kind}" for name, (kind, _) in values.items())
+    rows = [(rng.choice(["a", "b", None]), *(rng.choice([None, *of]) for _, of in values.values())) for _ in range(40)]
+    bench.spark.createDataFrame(rows, ddl).coalesce(1).write.parquet(str(bench.place / "in"))
+    stream = bench.spark.readStream.schema(ddl).parquet(str(bench.place / "in"))
+    highest = ef.keyed(stream, "k").agg(**{f"max_{name}": ef.max(name) for name in values})
+    query = bench.run(highest.balance(lanes=2, slots=16))
+    batch = bench.spark.read.schema(ddl).parquet(str(bench.place / "in")).groupBy("k")
+    expected = batch.agg(*(F.max(name).alias(f"max_{name}") for name in values))
+    assert query.state().schema.simpleString() == expected.schema.simpleString()
+    assert state_of(query) == rows_of(expected.toArrow())
 
 
 def test_first_and_last_follow_the_order_of_rows(bench: Bench) -> None:
@@ -153,6 +182,18 @@ def test_console_and_noop(bench: Bench, capsys: pytest.CaptureFixture[str]) -> N
     query = bench.started(stateful.writeStream.format("noop").trigger(availableNow=True).start())
     query.awaitTermination()
     assert sum(state_of(query).values()) == 3
+
+
+def test_where_no_sink_wants_outputs_none_are_written(bench: Bench) -> None:
+    tables = random_tables(4)
+    bench.feed(*tables)
+    query = bench.writer(totals(bench.stream()).balance(lanes=2, slots=16), "noop").trigger(availableNow=True).start()
+    bench.started(query).awaitTermination()
+    assert state_of(query) == Counter(Expected(tables).state.values())
+    entries = [json.loads(path.read_text()) for path in (bench.place / "checkpoint/evenflow/commits").glob("*.json")]
+    commits = [lane for entry in entries for lane in entry["payload"]["lanes"]]
+    assert commits
+    assert not [lane for lane in commits if lane.get("outputs")]
 
 
 def test_to_table(bench: Bench) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -146,6 +146,10 @@ class MortalStorage:
                 left.write_bytes(b"{half of it")
                 raise
         self.fuse.step()
+
+    def settle(self, folders: Iterable[str]) -> None:
+        self.fuse.step()
+        self.below.settle(folders)
 
     def open(self, name: str) -> pa.NativeFile:
         return self.below.open(name)

@@ -17,6 +17,7 @@ from evenflow.state import (
     Checkpoint,
     EpochRecord,
     FileRef,
+    Folder,
     LaneCommit,
     Segment,
     SlotRef,
@@ -27,6 +28,7 @@ from evenflow.state import (
     output_name,
     read_slots,
     snapshot_name,
+    storage,
     write_slots,
 )
 from tests.state.places import KINDS, identity
@@ -673,3 +675,31 @@ def test_two_data_files_exchanged(tmp_path: Path) -> None:
     assert one.size == two.size
     with pytest.raises(DamagedFileError, match="checksum"):
         folder.read_table(one)
+
+
+def test_what_lanes_wrote_survives_a_power_cut_before_it_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lanes flush what is in their files; the commit flushes the names, once per folder, and only then counts them."""
+    checkpoint = Checkpoint.open(str(tmp_path), identity())
+    checkpoint.accept(record(checkpoint, 0))
+    flushed: list[str] = []
+
+    def flush(folder: Path) -> None:
+        entries = len(list((tmp_path / "evenflow" / "commits").glob("*.json")))
+        flushed.append(f"{folder.name} with {entries} entries")
+
+    monkeypatch.setattr(storage, "_flush_folder", flush)
+    monkeypatch.setattr(checkpoint, "folder", Folder.at(checkpoint.folder.location, durable="content"))
+    commits = [lane_commit(checkpoint, 0, lane, own, own) for lane, own in ((0, {0, 1}), (1, {2, 3}))]
+    made = {"evenflow with 0 entries"}  # a folder that is new is flushed where it is made
+    assert set(flushed) <= made
+    flushed.clear()
+    monkeypatch.setattr(checkpoint, "folder", Folder.at(checkpoint.folder.location))
+    checkpoint.commit(commits)
+    assert [name for name in flushed if name not in made] == [
+        "changes with 0 entries",
+        "outputs with 0 entries",
+        "snapshots with 0 entries",
+        "commits with 1 entries",
+    ]

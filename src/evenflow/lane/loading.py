@@ -54,6 +54,6 @@ def tables_of(folder: Folder, slots: Sequence[SlotToLoad]) -> list[pa.Table]:
 def places_of(state: pa.Table, slots: Sequence[int] | None) -> tuple[tuple[int, int, int], ...]:
     """Return (slot, first row, rows) for each slot of a table sorted by slot; of `slots`, also those without rows."""
     column = state[SLOT].to_numpy()
-    listed = np.unique(column) if slots is None else np.array(sorted(slots), dtype=np.int64)
+    listed = np.flatnonzero(np.bincount(column)) if slots is None else np.array(sorted(slots), dtype=np.int64)
     starts, ends = np.searchsorted(column, listed), np.searchsorted(column, listed, side="right")
     return tuple(zip(listed.tolist(), starts.tolist(), (ends - starts).tolist(), strict=True))

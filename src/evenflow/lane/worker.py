@@ -63,6 +63,7 @@ class LaneConfig:
     slots: int
     complete: bool = False
     rows_per_second: float | None = None  # stands for a slower machine in demos and experiments; None in real use
+    publishes: bool = True  # False if no sink wants the outputs: then they are not written
 
 
 @dataclass
@@ -264,11 +265,11 @@ class LaneWorker:
         folded, records = {}, {}
         for each in message.inputs:
             rows, slots = rows_of(self.folder, each.parts, self.config.schema)
-            self._must_hold(np.unique(slots).tolist(), "fold rows of")
             records[each.epoch] = np.bincount(slots, minlength=self.config.slots)
+            self._must_hold(np.flatnonzero(records[each.epoch]).tolist(), "fold rows of")
             if rows.num_rows:
                 folded[each.epoch] = self._resident.fold(rows, slots)
-            if self.config.complete:
+            if self.config.complete and self.config.publishes:
                 reached = [
                     slot
                     for advance in message.advances
@@ -287,7 +288,7 @@ class LaneWorker:
         outputs = tuple(
             (at, self.folder.write_table(output_name(at, lane, attempt), each.output))
             for at, each in folded.items()
-            if each.output.num_rows
+            if each.output.num_rows and self.config.publishes
         )
         return LaneCommit(
             lane,

@@ -53,7 +53,8 @@ def _serve(config: LaneConfig, hello: Hello, connection: Connection) -> None:
     """Answer messages until Stop; a closed connection means that the driver is gone or that we are fenced off."""
     faults = Faults.scripted()
     with ThreadPoolExecutor(_BACKGROUND, thread_name_prefix="evenflow-state") as background:
-        worker = LaneWorker(config, hello.token, Folder.at(config.location), faults, background=background)
+        folder = Folder.at(config.location, durable="content")  # the commit sees to the names
+        worker = LaneWorker(config, hello.token, folder, faults, background=background)
         with contextlib.suppress(EOFError, ConnectionError):
             while True:
                 answers = []

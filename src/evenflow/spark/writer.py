@@ -157,6 +157,7 @@ class StreamWriter:
             options.slots,
             self._mode == "complete",
             float(self._options["evenflow.rowsPerSecond"]) if "evenflow.rowsPerSecond" in self._options else None,
+            publishes=self._function is not None or self._format != "noop",
         )
         query_id = checkpoint.identity.query_id
         controller = Controller.restored(

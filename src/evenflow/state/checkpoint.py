@@ -167,6 +167,7 @@ class Checkpoint:
         entry = CommitEntry(self._ledger.sequence + 1, tuple(lanes))
         draft = self._ledger.copy()
         draft.commit(entry)
+        self.folder.settle(_files_of(lanes))
         self._write_new(COMMITS, entry.sequence, entry)
         self._ledger = draft
 
@@ -252,6 +253,14 @@ class Checkpoint:
                 f"uses this checkpoint, then start it again"
             )
         self.folder.write_json(name, record)
+
+
+def _files_of(lanes: Sequence[LaneCommit]) -> Iterator[str]:
+    """Yield the names of all files that commits make count."""
+    for lane in lanes:
+        yield from () if lane.changes is None else (lane.changes.name,)
+        yield from (file.name for _, file in lane.outputs)
+        yield from (ref.file.name for _, ref in lane.snapshots)
 
 
 def _is_over(name: str, frontier: Epoch | None) -> bool:

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from evenflow.errors import DamagedFileError, UnreachableError
-from evenflow.state.storage import Storage, Write, storage_at
+from evenflow.state.storage import Durable, Storage, Write, storage_at
 
 FORMAT = 1
 
@@ -57,8 +57,11 @@ class Folder:
     storage: Storage
 
     @classmethod
-    def at(cls, location: str, *, durable: bool = True) -> Folder:
-        """Return the folder at a path or URI; with `durable`, files in a local one survive a power cut."""
+    def at(cls, location: str, *, durable: Durable = True) -> Folder:
+        """Return the folder at a path or URI; with `durable`, files in a local one survive a power cut.
+
+        With "content" they do so once `settle` was called, by whoever lets them count.
+        """
         return cls(storage_at(location, durable=durable))
 
     @property
@@ -71,6 +74,12 @@ class Folder:
         with self._writing(name), self.storage.create(name) as write:
             write(data)
         return FileRef(name, len(data), zlib.crc32(data))
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Let files written with durable="content" survive a power cut; a flush per folder, however many files."""
+        folders = sorted({name.rpartition("/")[0] for name in names})
+        with self._reaching("flush", ", ".join(folders)):
+            self.storage.settle(folders)
 
     def read_bytes(self, ref: FileRef) -> bytes:
         """Return what was written."""

@@ -3,7 +3,8 @@
 A file appears whole or not at all, and is never overwritten in place:
 
 =============================  ===================================================================================
-local                          written beside its place, flushed to disk, renamed; the folder is flushed as well
+local                          written beside its place, flushed to disk, renamed; the folder is flushed as well,
+                               at once or, for many files that count together, by `settle`
 HDFS and other filesystems     written beside its place, renamed
 object stores                  one upload, which shows only when it is complete
 =============================  ===================================================================================
@@ -16,11 +17,11 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 from pyarrow import fs
@@ -29,6 +30,8 @@ from evenflow.errors import UnreachableError
 
 TEMPORARY = ".tmp"
 Write: TypeAlias = Callable[[Any], object]
+# What survives a power cut when `create` ends: the file (True), what is in it but perhaps not its name, nothing.
+Durable: TypeAlias = Literal["content"] | bool
 
 _WRITE_BUFFER = 1 << 16
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:")
@@ -50,6 +53,9 @@ class Storage(Protocol):
     def create(self, name: str) -> AbstractContextManager[Write]:
         """Open a new file; it appears when the block ends, or never if the block fails."""
 
+    def settle(self, folders: Iterable[str]) -> None:
+        """Let the names of all files in these folders survive a power cut, whoever wrote them."""
+
     def open(self, name: str) -> pa.NativeFile:
         """Open a file for reading at any place."""
 
@@ -63,7 +69,7 @@ class Storage(Protocol):
         """Remove a file; one that is not there is fine."""
 
 
-def storage_at(location: str, *, durable: bool = True) -> Storage:
+def storage_at(location: str, *, durable: Durable = True) -> Storage:
     """Return the storage at a path or URI (`file:`, `hdfs://`, `s3://`, `gs://`, ...); nothing is created yet."""
     if _SCHEME.match(location) is None:
         return LocalStorage(str(Path(location).absolute()), durable)
@@ -92,7 +98,7 @@ class LocalStorage:
     """A folder of this machine, or one that all machines mount; read through memory maps."""
 
     root: str
-    durable: bool = True
+    durable: Durable = True
 
     @property
     def location(self) -> str:
@@ -116,8 +122,14 @@ class LocalStorage:
             with suppress(OSError):
                 temporary.unlink()
             raise
-        if self.durable:
+        if self.durable is True:
             _flush_folder(path.parent)
+
+    def settle(self, folders: Iterable[str]) -> None:
+        if self.durable is True:
+            for folder in folders:
+                with suppress(FileNotFoundError):  # it has no names to keep
+                    _flush_folder(Path(self.address(folder)))
 
     def open(self, name: str) -> pa.NativeFile:
         path = Path(self.address(name))
@@ -172,6 +184,9 @@ class RemoteStorage:
             with suppress(OSError):
                 self.filesystem.delete_file(temporary)
             raise
+
+    def settle(self, folders: Iterable[str]) -> None:
+        """Do nothing: such a filesystem keeps what it has taken."""
 
     def open(self, name: str) -> pa.NativeFile:
         return self.filesystem.open_input_file(f"{self.root}/{name}")
