@@ -10,6 +10,7 @@ import pytest
 
 from evenflow.control.journal import PhaseChanged
 from evenflow.migration import Phase
+from evenflow.model import RoutingTable
 from evenflow.reproduce.engines import SPARK_RULES, with_engines
 from evenflow.reproduce.experiment import Settings, Verdict
 from evenflow.reproduce.reconfiguration import EXPERIMENTS
@@ -89,15 +90,13 @@ def test_more_bins_give_a_lower_peak() -> None:
 
 
 def test_halting_all_stops_workers_that_move_nothing() -> None:
-    migration = small(before=1)
-    tables = tuple(replace(table, lanes=(0, 1, 2)) for table in migration.tables)
-    owners = [np.where(np.arange(16) % 4 == 3, 2, table.owners) for table in tables]
-    idle = replace(migration, tables=tuple(replace(t, owners=o) for t, o in zip(tables, owners, strict=True)))
+    owners = np.where(np.arange(16) % 4 == 3, 2, 0)
+    before, after = (RoutingTable(one, (0, 1, 2)) for one in (owners, np.where(np.arange(16) % 4 == 1, 1, owners)))
     served = []
     for way in (Way.AT_TIMESTAMP, Way.PAUSE_ALL):
-        run = replace(idle, way=way, keys=4e6, step_s=1e-2, epoch_steps=1).run("sudden")
-        during = run.timeline.rows(0.5, 1.0)
-        served.append(float(run.timeline.served[during, 2].sum()))
+        migration = replace(small(), tables=(before, after), way=way, keys=4e6, step_s=1e-2, epoch_steps=1)
+        line = migration.run("sudden").timeline
+        served.append(float(line.served[line.rows(0.5, 1.0), 2].sum()))
     assert served[0] > 3 * served[1]
 
 
