@@ -39,7 +39,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Curve:
-    """Lines to draw into one panel: name -> x and y; `level` draws what all should stay under."""
+    """Lines to draw into one panel: name -> x and y."""
 
     x: str
     y: str

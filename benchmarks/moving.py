@@ -241,6 +241,7 @@ def timeline(setting: Setting) -> Part:
             Figure(f"{name}: latency before, peak in seconds", float(np.nanmax(quiet))),
             Figure(f"{name}: latency while moving, p99 in seconds", float(np.nanquantile(busy, 0.99))),
             Figure(f"{name}: latency while moving, peak in seconds", float(np.nanmax(busy))),
+            Figure(f"{name}: peak while moving less peak before, seconds", float(np.nanmax(busy) - np.nanmax(quiet))),
         ]
         if name == "paced":
             waits = _longest_wait_of_a_step(live.query)
