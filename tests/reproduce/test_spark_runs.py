@@ -28,7 +28,8 @@ def feed(*phases: HotPhase) -> PhasedFeed:
 
 
 def shares(bids: np.ndarray) -> list[float]:
-    return (np.bincount(bids // 10, minlength=3) / bids.size).tolist()
+    found: list[float] = (np.bincount(bids // 10, minlength=3) / bids.size).tolist()
+    return found
 
 
 class TestFeed:

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from evenflow.control.window_json import write_journal_json
 from evenflow.errors import EvenflowError
-from evenflow.model import RoutingTable
+from evenflow.migration import Strategy, Weights, strategy_named
+from evenflow.model import Move, RoutingTable
 from evenflow.model.balance import max_over_mean
 from evenflow.model.slots import FloatArray
 from evenflow.operators import functions as aggregates
@@ -219,7 +220,7 @@ def _started(spark: SparkSession, scenario: SparkScenario, feed: PhasedFeed, fol
             lanes=scenario.lanes,
             slots=scenario.slots,
             policy=scenario.policy,
-            strategy=scenario.strategy,
+            strategy=_FirstAtOnce(strategy_named(scenario.strategy)) if scenario.first_table else scenario.strategy,
             handover=handover,
             max_lag=scenario.max_lag,
             **scenario.controller,
@@ -230,6 +231,24 @@ def _started(spark: SparkSession, scenario: SparkScenario, feed: PhasedFeed, fol
         .trigger(processingTime=_EPOCH)
         .start()
     )
+
+
+class _FirstAtOnce:
+    """A strategy whose first plan, which brings slots to where they are at first, is carried out at once."""
+
+    name: ClassVar[str] = "first at once"
+    paper: ClassVar[str] = "evenflow"
+    summary: ClassVar[str] = "for runs that begin with another table"
+
+    def __init__(self, strategy: Strategy) -> None:
+        """Cut all later plans by `strategy`."""
+        self._strategy: Strategy = strategy
+        self._next: Strategy = strategy_named("sudden")
+
+    def steps(self, moves: Sequence[Move], weights: Weights) -> tuple[tuple[Move, ...], ...]:
+        """Return one step the first time."""
+        chosen, self._next = self._next, self._strategy
+        return chosen.steps(moves, weights)
 
 
 def _warm_up(query: Query, feed: PhasedFeed, scenario: SparkScenario) -> None:
