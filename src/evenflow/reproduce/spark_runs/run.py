@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -29,9 +29,9 @@ from evenflow.spark.session import quiet_session
 from evenflow.workloads.bids import auctions_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from evenflow.spark.progress import Step
+
+SparkSession: TypeAlias = Any  # pyspark is not imported here: it is handed from one part of evenflow to another
 
 _TICK_S = 0.05
 _PATIENCE_S = 180.0  # with the warm-up: other work may share the machine
