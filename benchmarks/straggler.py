@@ -208,7 +208,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON")
     options = parser.parse_args()
-    rounds, epochs, rows = (1, 8, 10_000) if options.quick else (options.rounds, 12, 20_000)
+    rounds, epochs, rows = (1, 14, 10_000) if options.quick else (options.rounds, 20, 20_000)
     folder = Path(tempfile.mkdtemp(prefix="evenflow-bench-"))
     contenders = dict(CONTENDERS)
     if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.protobuf") is None:
