@@ -34,9 +34,9 @@ def test_even_relieves_the_hot_lane_whatever_the_way_to_hand_over(way: Way) -> N
 
 
 def test_the_same_seed_gives_the_same_timeline() -> None:
-    one, other = (simulate(hot(), policy_named("even"), seed=3).as_dict() for _ in range(2))
+    one, other = (simulate(hot(duration_s=3), policy_named("even"), seed=3).as_dict() for _ in range(2))
     assert one == other
-    assert simulate(hot(), policy_named("even"), seed=4).as_dict() != one
+    assert simulate(hot(duration_s=3), policy_named("even"), seed=4).as_dict() != one
 
 
 def test_a_lane_with_time_to_spare_serves_at_once() -> None:

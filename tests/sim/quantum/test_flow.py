@@ -13,7 +13,7 @@ from evenflow.sim.quantum.flow import Producers, _by_lane, _in_turn, _until_buff
 LANES, COST_S = 4, 1e-3
 
 
-def stage(buffer: float, *, exchange: bool = False, duration_s: float = 10.0, together: bool = True) -> Timeline:
+def stage(buffer: float, *, exchange: bool = False, duration_s: float = 6.0, together: bool = True) -> Timeline:
     """Four lanes of 1,000 records/s, one of them at a quarter of its speed."""
     scenario = Scenario(
         lanes=LANES,
@@ -21,8 +21,8 @@ def stage(buffer: float, *, exchange: bool = False, duration_s: float = 10.0, to
         arrivals=uniform(LANES, 1.0),
         seconds_per_record=COST_S,
         duration_s=duration_s,
-        step_s=0.01,
-        epoch_steps=100,
+        step_s=0.02,
+        epoch_steps=50,
         speeds=Loaded([0], 0.25),
         flow=Flow(LANES, 10, buffer, exchange=exchange, together=together),
     )
@@ -39,13 +39,13 @@ def test_one_slow_consumer_slows_all_when_queues_block(together: bool) -> None:
 def test_a_skew_buffer_serves_the_others_while_one_is_blocked(together: bool) -> None:
     ideal = (LANES - 0.75) / COST_S
     buffered = stage(20_000, together=together).throughput[2:].mean()
-    divided = stage(5_000, exchange=True, duration_s=30, together=together).throughput[-5:].mean()
+    divided = stage(5_000, exchange=True, duration_s=14, together=together).throughput[-4:].mean()
     assert buffered == pytest.approx(ideal, rel=0.05)
     assert divided < 0.6 * ideal
 
 
 def test_a_full_skew_buffer_blocks_too() -> None:
-    timeline = stage(300, duration_s=20)
+    timeline = stage(300, duration_s=10)
     assert timeline.throughput[-5:].mean() == pytest.approx(0.25 * LANES / COST_S, rel=0.15)
 
 

@@ -170,7 +170,7 @@ def test_a_policy_that_moves_all_the_time_spends_at_most_half_of_it_moving() -> 
         arrivals=with_hotspot(64, 1.0, [5], 0.4),
         seconds_per_record=1e-3,
         state_bytes=5e5,
-        duration_s=30,
+        duration_s=12,
         step_s=0.02,
         epoch_steps=1,
         row_epochs=50,
@@ -197,7 +197,7 @@ def test_a_policy_that_moves_all_the_time_spends_at_most_half_of_it_moving() -> 
     share=st.floats(0.1, 0.9),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_whatever_decides_and_however_it_is_handed_over_nothing_is_lost(
     way: Way, policy: str, strategy: str, share: float, seed: int
 ) -> None:
