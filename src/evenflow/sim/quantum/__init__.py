@@ -23,12 +23,22 @@ the cluster: it lets records arrive, serves them, carries out moves with their c
     timeline.throughput, timeline.latency_p99_s, timeline.moves, timeline.imbalance, timeline.journal
 
 *Time*: `step_s` is the quantum, an epoch is `epoch_steps` steps, a row of the timeline `row_epochs` epochs. Reports,
-decisions and control messages happen at epoch boundaries, moves progress and settle at step boundaries.
+decisions and control messages happen at epoch boundaries, moves progress and settle at step boundaries. With `stretch`
+an epoch lasts until moves have settled and the policy's collection time is over, as the rounds of Flux do.
 
-*Parts*: `arrivals` (what comes), `speeds` (how fast lanes are, external load), `backlog` (what waits, first in first
-out per lane, with latencies), `lanes` (chores that keep a lane from serving), `placement` (who owns and who
-serves a slot), `handover` (moves on their way), `network` (what transfers get), `reports` (what lanes tell the
-controller), `engine` (the loop), `timeline` (what came out).
+*Options of a scenario*: `handover` (a `Way` and its costs), `network`, `speeds` (`Alike`, `Loaded`, `Visiting`, or
+anything with `at`), `flow` (producers that saturate the stage through a skew buffer or Exchange), `memory` (budgets,
+disk, rotation), `queue_records` (bounded queues with counted refusals), `lane_start_s` (lanes that policies ask for).
+
+*Parts*: `arrivals` (what comes), `flow` (producers and what lies between them and lanes), `speeds` (how fast lanes are),
+`backlog` (what waits, first in first out per lane, with latencies), `service` (lanes at work), `lanes` (chores that
+keep a lane from serving), `memory` (spilling and rotation), `placement` (who owns and who serves a slot), `handover`
+(moves on their way), `network` (what transfers get), `counts` and `reports` (what lanes tell the controller), `engine`
+(the loop), `timeline` (what came out).
+
+*Limits*: records are counted as real numbers and latencies are known to within a step. With a `flow`, a step should
+be short enough that a lane does not serve more in it than its connections hold. What is not there: lanes that crash
+(see the message level and Spark), state copied ahead of a move, and single pages of memory.
 
 *Always checked*: for each slot, what came = what was served + what waits; the routing table and the cluster
 agree on the one owner of each slot. A violation raises `ConservationError`.
