@@ -30,8 +30,8 @@ an epoch lasts until moves have settled and the policy's collection time is over
 anything with `at`), `flow` (producers that saturate the stage through a skew buffer or Exchange), `memory` (budgets,
 disk, rotation), `queue_records` (bounded queues with counted refusals), `lane_start_s` (lanes that policies ask for).
 
-*Parts*: `arrivals` (what comes), `flow` (producers and what lies between them and lanes), `speeds` (how fast lanes are),
-`backlog` (what waits, first in first out per lane, with latencies), `service` (lanes at work), `lanes` (chores that
+*Parts*: `arrivals` (what comes), `flow` (producers and what lies between them and lanes), `speeds` (how fast
+lanes are), `backlog` (what waits, first in first out per lane, with latencies), `service` (lanes at work), `lanes` (chores that
 keep a lane from serving), `memory` (spilling and rotation), `placement` (who owns and who serves a slot), `handover`
 (moves on their way), `network` (what transfers get), `counts` and `reports` (what lanes tell the controller), `engine`
 (the loop), `timeline` (what came out).
