@@ -271,7 +271,7 @@ def _run_e8(settings: Settings) -> Outcome:
             "orders of magnitude above; 42 on disk, 0.9 s per swap: 38 s per cycle",
             f"{static[0] / in_memory:.0f} times the in-memory latency; the oldest tuple waited {oldest:.0f} s",
             holds(static[0] >= 100 * in_memory and abs(oldest - 38) <= 38 / 3, static[0] >= 10 * in_memory),
-            "a cycle takes longer than the paper's: all spooled input of a partition is worked off before the next swap",
+            "a cycle takes longer than the paper's: a partition works off all its spooled input before the next swap",
         ),
         checked(
             "repartitioning, while the cluster's memory suffices",

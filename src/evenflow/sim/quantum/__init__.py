@@ -30,11 +30,11 @@ an epoch lasts until moves have settled and the policy's collection time is over
 anything with `at`), `flow` (producers that saturate the stage through a skew buffer or Exchange), `memory` (budgets,
 disk, rotation), `queue_records` (bounded queues with counted refusals), `lane_start_s` (lanes that policies ask for).
 
-*Parts*: `arrivals` (what comes), `flow` (producers and what lies between them and lanes), `speeds` (how fast
-lanes are), `backlog` (what waits, first in first out per lane, with latencies), `service` (lanes at work), `lanes` (chores that
-keep a lane from serving), `memory` (spilling and rotation), `placement` (who owns and who serves a slot), `handover`
-(moves on their way), `network` (what transfers get), `counts` and `reports` (what lanes tell the controller), `engine`
-(the loop), `timeline` (what came out).
+*Parts*: `arrivals` (what comes), `flow` (producers and what lies between them and lanes), `speeds` (how fast lanes
+are), `backlog` (what waits, first in first out per lane, with latencies), `service` (lanes at work), `lanes`
+(chores that keep a lane from serving), `memory` (spilling and rotation), `placement` (who owns and who serves a
+slot), `handover` (moves on their way), `network` (what transfers get), `counts` and `reports` (what lanes tell the
+controller), `engine` (the loop), `timeline` (what came out).
 
 *Limits*: records are counted as real numbers and latencies are known to within a step. With a `flow`, a step should
 be short enough that a lane does not serve more in it than its connections hold. What is not there: lanes that crash
