@@ -35,9 +35,9 @@ def tables(result: Result) -> dict[str, str]:
     cells: list[Cell] = result.data["cells"]
     usual = [cell for cell in cells if (cell["handover"], cell["strategy"]) == (DEFAULT_WAY, DEFAULT_STRATEGY)]
     ours = [cell for cell in cells if cell["policy"] == DEFAULT_POLICY]
-    seeds = len(result.data["seeds"])
+    seeds, runs = result.data["seeds"], result.data["runs"]
     return {
-        "source": f"`{result.command}`: {result.data['runs']:,} runs, {seeds} seeds, seed {result.seed} first.",
+        "source": f"`{result.command}`: {runs:,} runs; seeds {seeds[0]} to {seeds[-1]}; median and range.",
         "best": _best(usual),
         "p99": _grid(usual, lambda cell: cell["policy"], "p99_s"),
         "moved": _grid(usual, lambda cell: cell["policy"], "moved_mb"),
