@@ -140,7 +140,7 @@ class LaneWorker:
     # --- slots come and go ---------------------------------------------------------------------------------------
 
     def _step_in(self) -> list[FromLane]:
-        if not self._coming or not (self._coming[0].tables is None or self._coming[0].tables.done()):
+        if not self._coming or not self._is_ready(self._coming[0]):
             return []
         job = self._coming[0]
         if job.pieces is None:
@@ -151,6 +151,13 @@ class LaneWorker:
             return []
         self._coming.popleft()
         return self._arrived(job)
+
+    def _is_ready(self, job: _Coming) -> bool:
+        """Tell whether a job can go on. What leaves without a file has left in a moment: freeing its memory waits."""
+        if job.tables is not None:
+            return job.tables.done()
+        leaving = {slot for going in self._going if not going.places for slot, _ in going.versions}
+        return leaving.isdisjoint(entry for entry in job.message.slots if isinstance(entry, int))
 
     def _unpacked(self, job: _Coming) -> deque[pa.Table]:
         """Make room for what comes and return it in pieces."""
