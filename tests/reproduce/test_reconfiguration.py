@@ -16,7 +16,7 @@ from evenflow.reproduce.experiment import Settings, Verdict
 from evenflow.reproduce.reconfiguration import EXPERIMENTS
 from evenflow.reproduce.reconfiguration.example import run_e4
 from evenflow.reproduce.reconfiguration.horizon import run_e5, run_horizon
-from evenflow.reproduce.reconfiguration.migrations import Migration, MigrationRun, same_end, spread_out
+from evenflow.reproduce.reconfiguration.migrations import Migration, MigrationRun, no_earlier, same_end, spread_out
 from evenflow.reproduce.reconfiguration.timelines import e1_migration, e2_migration, e3_migration
 from evenflow.sim.messages.frontiers import Advance, Arrival, Datum, Reconfigurable, Reconfiguration
 from evenflow.sim.quantum import Way, uniform
@@ -81,6 +81,20 @@ def test_stable_is_back_under_twice_the_normal_for_a_second(runs: dict[str, Migr
     sudden = runs["sudden"]
     assert 0 < sudden.stable_after_s() <= 0.5
     assert np.isnan(replace(small(), duration_s=0.75).run("fluid").stable_after_s()), "less than a second is left"
+
+
+@pytest.mark.parametrize(
+    ("batched", "sudden", "verdict"),
+    [
+        (9.0, 5.0, Verdict.MATCH),
+        (5.0, 9.0, Verdict.DIFFERS),
+        (np.nan, 5.0, Verdict.MATCH),
+        (5.0, np.nan, Verdict.DIFFERS),
+        (np.nan, np.nan, Verdict.SHAPE),
+    ],
+)
+def test_the_negative_result_stays_negative(batched: float, sudden: float, verdict: Verdict) -> None:
+    assert no_earlier(batched, sudden) is verdict
 
 
 def test_more_bins_give_a_lower_peak() -> None:

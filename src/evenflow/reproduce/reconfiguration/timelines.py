@@ -10,6 +10,7 @@ from evenflow.reproduce.reconfiguration.migrations import (
     BINS,
     Migration,
     MigrationRun,
+    no_earlier,
     same_end,
     spread_out,
 )
@@ -145,8 +146,8 @@ def run_e3(settings: Settings) -> Outcome:
             "time to a stable latency, batched against sudden",
             "the faster stabilisation does not occur (a negative result)",
             f"{stable['batched']:.2f} s against {stable['sudden']:.2f} s",
-            holds(not stable["batched"] < stable["sudden"]),
-            "ours stabilises faster, which the paper hoped for and did not see",
+            no_earlier(stable["batched"], stable["sudden"]),
+            "ours stabilises faster, which the paper hoped for and did not see; or neither does within the run",
         ),
         checked(
             "LR-F2: batched, each bin leaves at once with what waits for it, a step every 0.2 s",
