@@ -132,9 +132,7 @@ class Ledger:
     def publish(self, epoch: Epoch) -> None:
         """Take in that the sink has everything up to an epoch."""
         if epoch > self.frontier:
-            raise ProtocolError(
-                f"epoch {epoch} cannot be published: all slots have reached {self.frontier} only"
-            )
+            raise ProtocolError(f"epoch {epoch} cannot be published: all slots have reached {self.frontier} only")
         if epoch < self.published:
             raise ProtocolError(f"epoch {epoch} cannot be published: epoch {self.published} already is")
         self.published = epoch
