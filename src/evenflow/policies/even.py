@@ -12,6 +12,8 @@ spends on that; the best plan wins.
 noise explains, so on a steady load only finitely many plans can follow each other. Windows that tell the same story
 are averaged, so a small lasting imbalance is seen in time; the first one that tells another counts alone.
 
+*Memory first*: a lane that holds more state than its budget gives some away before anything else (`relief`).
+
 *What moving cannot cure*: a slot that alone needs more than an even lane's share is named.
 """
 
@@ -29,6 +31,7 @@ from evenflow.model import LoadView, LoadWindow, Move
 from evenflow.model.slots import FloatArray, IntArray
 from evenflow.policies.base import Proposal
 from evenflow.policies.packing import Packing, Problem, pack, stay
+from evenflow.policies.relief import relieving_moves
 from evenflow.policies.speeds import Speeds
 
 _SATURATED = 0.05  # a lane idle for less than this share of the window had more to do than it could
@@ -62,13 +65,16 @@ class Even:
         """Propose the plan that is worth most, or none."""
         speeds = _learnt(view)
         recent = _recent(view)
+        relief = relieving_moves(view, recent.busy_s)
+        if relief:  # what lies on disk first; busy time is looked at again when all have room
+            return Proposal(relief, memory=speeds, note="lanes hold more state than their memory takes")
         problem = _problem(view, speeds, recent)
         hot = _not_curable(problem)
         present = stay(problem)
         least = max(self.min_gain * present.maximum, recent.noise_of(present))
         if present.maximum - problem.lower_bound <= least:  # no plan can gain enough: none is looked for
             return Proposal(not_curable=hot, memory=speeds, note="the lanes are even, but for noise")
-        plan = self._worth_most(view, problem)
+        plan = self._worth_most(view, problem, least)
         gain = present.maximum - plan.maximum
         if gain <= least:
             note = "no plan beats the present table by more than noise or minimum gain"
@@ -86,15 +92,21 @@ class Even:
         )
         return Proposal(_moves(view, plan), not_curable=hot, memory=speeds, note=note)
 
-    def _worth_most(self, view: LoadView, problem: Problem) -> Packing:
-        """Return the best plan; coarser, cheaper ones are looked at only when moving is not cheap anyway."""
+    def _worth_most(self, view: LoadView, problem: Problem, least: float) -> Packing:
+        """Return the best plan; coarser, cheaper ones are looked at only when moving is not cheap anyway.
+
+        They gain less, too: where the finest does not gain the `least` there must be, none of them does.
+        """
         before = stay(problem).maximum
 
         def worth(plan: Packing) -> float:
             return (before - plan.maximum) * self.horizon_windows - plan.moving_s(view.move_cost)
 
         finest = pack(problem, self.tolerance)
-        if worth(finest) >= (1 - _CHEAP) * (before - finest.maximum) * self.horizon_windows:
+        if (
+            before - finest.maximum <= least
+            or worth(finest) >= (1 - _CHEAP) * (before - finest.maximum) * self.horizon_windows
+        ):
             return finest
         coarser = [pack(problem, self.tolerance, finest.maximum * (1 + goal)) for goal in _COARSER]
         return max([finest, *coarser], key=worth)
@@ -181,7 +193,8 @@ def _waiting_s(window: LoadWindow, home: IntArray) -> FloatArray:
     """Return the busy seconds that each slot still waits for, on lanes that had no time left for it."""
     loads = window.slots
     saturated = window.lane_column("idle_s") < _SATURATED * window.lane_column("window_s")
-    waiting = np.where(saturated[home], loads.pending, 0).astype(np.float64)
+    # A record of a slot on disk waits for memory, not for the lane's time.
+    waiting = np.where(saturated[home] & ~loads.spilled, loads.pending, 0).astype(np.float64)
     if not waiting.any():
         return waiting
     lanes = len(window.lanes)
