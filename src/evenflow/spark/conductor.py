@@ -150,6 +150,11 @@ class Conductor:
         """All lanes there are or should be."""
         return self._lanes
 
+    @property
+    def lanes_at_work(self) -> int:
+        """How many lanes have work that they have not answered."""
+        return sum(status.work is not None for status in self._lanes.values())
+
     def missing(self) -> list[LaneId]:
         """Return the lanes that are not there, or have not loaded all that waits for them."""
         waiting = set(self._slots.lane[~self._slots.resident].tolist())

@@ -36,13 +36,14 @@ from evenflow.lane.worker import committed_state
 from evenflow.model import LaneId, Move, RoutingTable, SlotId
 from evenflow.policies import Policy
 from evenflow.spark.conductor import Conductor
-from evenflow.spark.coordinator import Coordinator
+from evenflow.spark.coordinator import Coordinator, LaneEvent
 from evenflow.spark.progress import EpochTimes, Progress
 from evenflow.spark.route import Router
 from evenflow.spark.sink import Sink
 from evenflow.state import Checkpoint, EpochRecord
 
 _HOPELESS = 3  # a lane whose job fails this often before it says hello will not come up
+_GATHER_S = 0.005  # a commit costs a few flushes to disk; lanes that finish within this time share one
 _POLL_S = 0.2  # how often a wait looks at the stop flag
 
 
@@ -222,17 +223,26 @@ class Engine:
 
     def _listen(self) -> None:
         """Take in what lanes say, all that has come, and let them go on."""
-        try:
-            events = [self.coordinator.events.get(timeout=_POLL_S)]
-        except queue.Empty:
+        events = self._gathered()
+        if not events:
             return
-        with contextlib.suppress(queue.Empty):
-            while self.threaded:
-                events.append(self.coordinator.events.get_nowait())
         with self._changed:
             for event in events:
                 self.conductor.heard(event)
             self._settle()
+
+    def _gathered(self) -> list[LaneEvent]:
+        """Return what has come; if other lanes are at work, wait a moment for them: one commit does for all."""
+        events: list[LaneEvent] = []
+        with contextlib.suppress(queue.Empty):
+            events.append(self.coordinator.events.get(timeout=_POLL_S))
+            with self._lock:
+                expected = self.conductor.lanes_at_work
+            deadline = time.monotonic() + _GATHER_S
+            while self.threaded:
+                left_s = deadline - time.monotonic() if len(events) < expected else 0.0
+                events.append(self.coordinator.events.get(block=left_s > 0, timeout=max(0.0, left_s)))
+        return events
 
     def _settle(self) -> None:
         """Let the conductor act; do what the controller wants of lanes; wake who waits."""
