@@ -38,6 +38,12 @@ def test_records_of_slots_on_disk_are_not_taken_for_work() -> None:
     assert proposal_of(Even(), LoadView((window,), table)).moves == ()
 
 
+def test_a_smaller_slot_goes_where_the_one_that_is_enough_does_not_fit() -> None:
+    table = RoutingTable(np.array([0, 0, 0, 1, 2]), (0, 1, 2))
+    (move,) = relieving_moves(view_of(table, [70, 40, 20, 75, 90], 100), np.ones(5))
+    assert (move.slot, move.target) == (2, 1)
+
+
 def test_without_room_anywhere_nothing_moves() -> None:
     assert relieving_moves(view_of(RoutingTable.even(4, 2), [60, 60, 60, 60], 100), np.ones(4)) == ()
 

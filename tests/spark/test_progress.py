@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from evenflow.control.journal import Journal
 from evenflow.lane.messages import Done, EpochLoad, SlotColumns
 from evenflow.spark.progress import EpochTimes, Progress
 from evenflow.state import Advance, EpochRecord, LaneCommit
@@ -53,7 +52,7 @@ class Run:
         self.clock.now = at_s
         self.progress.committed(epoch)
         self.lag -= 1
-        self.progress.published(epoch, Journal(), self.lag)
+        self.progress.published(epoch, self.lag)
 
 
 def test_a_row_s_latency_ends_with_its_own_lane_not_with_the_slowest() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -283,9 +283,8 @@ class LaneWorker:
                     if advance.since < each.epoch <= advance.version
                     for slot in advance.slots
                 ]
-                changes = folded[each.epoch].changes if each.epoch in folded else self._resident.snapshot([])
-                busy_s = folded[each.epoch].busy_s if each.epoch in folded else None
-                folded[each.epoch] = Folded(changes, self._resident.output(reached), busy_s)
+                unchanged = Folded(self._resident.snapshot([]), self._resident.output(reached))
+                folded[each.epoch] = replace(folded.get(each.epoch, unchanged), output=unchanged.output)
         return folded, records
 
     def _write(self, message: Work, folded: dict[int, Folded]) -> LaneCommit:

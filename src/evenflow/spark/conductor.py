@@ -17,13 +17,14 @@ What lanes have done counts when it is committed; `settle` commits what has come
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from evenflow.control import Ack, Controller, LaneWish
 from evenflow.control.journal import StateMoved
@@ -51,7 +52,7 @@ from evenflow.migration import Event
 from evenflow.model import Epoch, LaneId, LaneLoad, LoadReport, Move, RoutingTable, SlotId, SlotLoads
 from evenflow.model.slots import BoolArray, IntArray
 from evenflow.spark.coordinator import Joined, LaneEvent, Lost, Said
-from evenflow.state import Advance, Checkpoint, EpochRecord, LaneCommit, SlotRef
+from evenflow.state import Advance, Checkpoint, EpochRecord, LaneCommit, Recovery, SlotRef
 
 Handover: TypeAlias = Literal["at the timestamp", "at once"]
 
@@ -79,7 +80,6 @@ class _Lane:
     work: Work | None = None
     losses: int = 0
     rows_per_s: float = 0.0
-    last: Done | None = None
     held_over: tuple[EpochLoad, ...] = ()  # the cost of catching up, to be reported with the next epoch
 
 
@@ -361,7 +361,7 @@ class Conductor:
         handoff = self._handoffs.get(slot)
         if handoff is not None and handoff.version == version:
             return SlotToLoad(slot, version, handoff)
-        return SlotToLoad(slot, version, sources.snapshot, sources.changes)
+        return committed_slot(self.checkpoint.recover(), slot)
 
     def _prepare(self) -> None:
         """Have targets load ahead what is planned to come and big enough; forget what is not planned any more."""
@@ -495,24 +495,21 @@ class Conductor:
         """Pass on what an answer says the slots cost: epoch by epoch, each once."""
         lane = done.commit.lane
         status = self._lanes[lane]
-        status.last = done
         rows, busy_s = sum(load.rows for load in done.loads), sum(load.busy_s for load in done.loads)
         if rows and busy_s:
             status.rows_per_s = rows / busy_s
         older = [load for load in done.loads if load.epoch <= status.epoch]
         newer = [load for load in done.loads if load.epoch > status.epoch]
         self.on_done(done)
-        held_over = (*status.held_over, *older)
+        status.held_over = (*status.held_over, *older)
         if not newer:
-            status.held_over = held_over
             return
-        status.held_over, status.epoch = (), work.epoch
-        idle_s = done.idle_s
-        for at, load in enumerate(newer):
-            also = held_over if at == 0 else ()
-            report = _load_report(lane, load, also, idle_s if at == 0 else 0.0, self._pending_rows(lane))
-            wish = self.controller.report(report)
+        status.epoch = work.epoch
+        queue, idle_s = self._pending_rows(lane), done.idle_s
+        for load in newer:
+            wish = self.controller.report(_load_report(lane, [*status.held_over, load], idle_s, queue))
             self._wishes += [wish] if wish else []
+            status.held_over, idle_s = (), 0.0
 
     def _pending_rows(self, lane: LaneId) -> int:
         """Return the rows that were routed to a lane and that it has not reported."""
@@ -532,24 +529,22 @@ def _grouped(since: IntArray, until: IntArray) -> tuple[Advance, ...]:
     return tuple(Advance(*way, tuple(slots)) for way, slots in sorted(ways.items()))
 
 
-def _load_report(lane: LaneId, load: EpochLoad, also: Iterable[EpochLoad], idle_s: float, queue: int) -> LoadReport:
-    """Return the report of one epoch; `also` are epochs of before that were caught up with it."""
-    records: Counter[SlotId] = Counter()
-    busy: Counter[SlotId] = Counter()
-    sizes: dict[SlotId, int] = {}
-    busy_s = 0.0
-    for each in (*also, load):
-        columns = each.load
-        busy_s += each.busy_s
-        for slot, count, cost, size in zip(
-            columns.slots, columns.records, columns.busy_s, columns.state_bytes, strict=True
-        ):
-            records[slot] += count
-            busy[slot] += cost  # type: ignore[assignment]
-            sizes[slot] = size
-    slots = sorted(sizes)
-    loads = SlotLoads.of(
-        [records[slot] for slot in slots], [busy[slot] for slot in slots], [sizes[slot] for slot in slots]
-    )
-    lane_load = LaneLoad(lane, max(0.0, idle_s), max(1e-9, idle_s + busy_s), queue=queue)
-    return LoadReport(load.epoch, lane_load, np.array(slots, dtype=np.int64), loads)
+def committed_slot(recovery: Recovery, slot: SlotId) -> SlotToLoad:
+    """Return where the checkpoint has a slot, at its committed version."""
+    sources = recovery.sources(slot)
+    return SlotToLoad(slot, int(recovery.ledger.slot_versions[slot]), sources.snapshot, sources.changes)
+
+
+def _load_report(lane: LaneId, loads: Sequence[EpochLoad], idle_s: float, queue: int) -> LoadReport:
+    """Return the report of the last of these epochs; the others are older ones that were caught up with it."""
+
+    def column(name: str) -> npt.NDArray[Any]:
+        return np.concatenate([getattr(each.load, name) for each in loads])
+
+    slots, where = np.unique(column("slots").astype(np.int64), return_inverse=True)
+    sizes = np.zeros(slots.size, dtype=np.int64)
+    sizes[where] = column("state_bytes")  # of a slot that comes twice, the newest
+    records, busy_s = (np.bincount(where, column(name), slots.size) for name in ("records", "busy_s"))
+    span_s = idle_s + sum(each.busy_s for each in loads)
+    lane_load = LaneLoad(lane, max(0.0, idle_s), max(1e-9, span_s), queue=queue)
+    return LoadReport(loads[-1].epoch, lane_load, slots, SlotLoads.of(records, busy_s, sizes))

@@ -31,11 +31,10 @@ from evenflow.control.journal import Journal
 from evenflow.errors import EvenflowError, InputError, StoppedError
 from evenflow.lane import LaneConfig
 from evenflow.lane.faults import Faults
-from evenflow.lane.messages import SlotToLoad
 from evenflow.lane.worker import committed_state
 from evenflow.model import LaneId, Move, RoutingTable, SlotId
 from evenflow.policies import Policy
-from evenflow.spark.conductor import Conductor
+from evenflow.spark.conductor import Conductor, committed_slot
 from evenflow.spark.coordinator import Coordinator, LaneEvent
 from evenflow.spark.progress import EpochTimes, Progress
 from evenflow.spark.route import Router
@@ -209,10 +208,7 @@ class Engine:
         with self._reading:
             with self._lock:
                 recovery = self.checkpoint.recover()
-            entries = []
-            for slot, version in enumerate(recovery.slot_versions.tolist()):
-                sources = recovery.sources(slot)
-                entries.append(SlotToLoad(slot, version, sources.snapshot, sources.changes))
+            entries = [committed_slot(recovery, slot) for slot in range(recovery.slot_versions.size)]
             return committed_state(self.config, self.checkpoint.folder, entries)
 
     # --- the thread that conducts --------------------------------------------------------------------------------
@@ -320,7 +316,7 @@ class Engine:
                 if self._reading.acquire(blocking=False):
                     self.checkpoint.sweep()
                     self._reading.release()
-                self.progress.published(epoch, self.journal, self.lag)
+                self.progress.published(epoch, self.lag)
                 self._changed.notify_all()
 
     # --- waiting -------------------------------------------------------------------------------------------------

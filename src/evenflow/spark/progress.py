@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from evenflow.control.journal import Journal, PhaseChanged
 from evenflow.lane.messages import Done, EpochLoad, SlotColumns
-from evenflow.migration import Phase
 from evenflow.model import Epoch, LaneId, SlotId
 from evenflow.model.balance import max_over_mean, spread
 from evenflow.state import Advance, EpochRecord
@@ -124,9 +122,8 @@ class Progress:
         with self._lock:
             self._lanes = {lane: done for lane, done in self._lanes.items() if lane in set(lanes)}
 
-    def published(self, epoch: Epoch, journal: Journal, lag: int) -> None:
+    def published(self, epoch: Epoch, lag: int) -> None:
         """Sum up one epoch that is over."""
-        moves = sum(entry.epoch == epoch and entry.after is Phase.ANNOUNCED for entry in journal.of(PhaseChanged))
         with self._lock:
             if epoch not in self._open:
                 return  # of an earlier run of the query
@@ -147,7 +144,7 @@ class Progress:
                     "lag": lag,
                     "lanes": self._lane_rows(over.lanes),
                     "imbalance": {"maxOverMean": max_over_mean(busy), "spread": spread(busy)} if busy else {},
-                    "moves": moves,
+                    "moves": len(record.moves),
                     "tableVersion": record.table_version,
                     "state": {
                         "rows": sum(answer.state_rows for answer in self._lanes.values()),
