@@ -68,6 +68,20 @@ def run_until_done(place: Path, lanes: list[int], *faults: str) -> int:
         kills += 1
 
 
+def kill_chain(place: Path, marks: list[str]) -> int:
+    """Start drivers that die in moves, one per mark, each on what the last has left; return the number of epochs."""
+    deaths = place / "deaths"
+    deaths.mkdir()
+    (place / "in").mkdir()
+    for dead in range(len(marks) + 1):
+        command = [sys.executable, "-m", "tests.spark.driver_of_moves", str(place), *marks]
+        with process(place / "log", *command) as started:
+            code = started.wait(120)
+        assert code == (0 if dead == len(marks) else -signal.SIGKILL), log_of(place)
+        assert {path.name for path in deaths.iterdir()} == set(marks[: dead + 1]), log_of(place)
+    return len(list((place / "in").glob("*.parquet")))
+
+
 def check_results(place: Path, tables: list[pa.Table]) -> None:
     """Compare what a driver has held and published with a run without failures."""
     expected = Expected(tables)
