@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from evenflow.control.journal import Entry, ReportIgnored, WindowDropped
 from evenflow.control.windows import ReportCollector
-from evenflow.model import LaneLoad, LoadReport, LoadWindow, SlotLoads
+from evenflow.model import LaneLoad, LoadReport, LoadWindow, RoutingTable, SlotLoads
 
 SLOTS = 4
 
@@ -277,3 +277,33 @@ def test_a_query_that_goes_on_at_a_high_epoch_gets_its_first_window_after_patien
     desk = Desk(patience=2)
     told = [(epoch, lane) for epoch in range(first, first + 3) for lane in (0, 1)]
     assert desk.tell_epochs(*told) == [(epoch, epoch) for epoch in range(first, first + 3)]
+
+
+class TestAllLanesAtOnce:
+    """The load of an epoch in one piece comes to the same as a report of each lane."""
+
+    @given(
+        epochs=st.lists(st.integers(0, 6), min_size=1, max_size=12),
+        restart_after=st.none() | st.integers(0, 5),
+        window_epochs=st.integers(1, 3),
+        min_span_s=st.sampled_from([0.0, 1.0, 2.5]),
+    )
+    def test_windows_and_journal_are_the_same(
+        self, epochs: list[int], restart_after: int | None, window_epochs: int, min_span_s: float
+    ) -> None:
+        table = RoutingTable.even(SLOTS, 2)
+        apart, whole = Desk(window_epochs=window_epochs), Desk(window_epochs=window_epochs)
+        told: dict[str, list[LoadWindow]] = {"apart": [], "whole": []}
+        for desk in (apart, whole):
+            desk.collector.min_span_s = min_span_s
+            if restart_after is not None:
+                desk.collector.restart((0, 1), restart_after, "a test")
+        for count, epoch in enumerate(epochs):
+            records = {lane: {slot: count + slot for slot in table.slots_of(lane).tolist()} for lane in (0, 1)}
+            reports = [report(epoch, lane, records[lane]) for lane in (0, 1)]
+            told["apart"] += apart.tell(*reports)
+            load = LoadWindow.from_reports(reports, SLOTS)
+            at_once = whole.collector.add_all(load, table)
+            told["whole"] += [*([at_once] if at_once is not None else []), *whole.take()]
+        assert told["apart"] == told["whole"]
+        assert apart.journal == whole.journal

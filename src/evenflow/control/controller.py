@@ -31,6 +31,7 @@ from evenflow.control.windows import ReportCollector
 from evenflow.errors import InputError, PolicyError, ProtocolError
 from evenflow.migration import Event, MoveLife, Phase, QueuedStep, Strategy, Weights, scheduled
 from evenflow.model import (
+    Balance,
     ControlMessage,
     Epoch,
     LaneId,
@@ -217,6 +218,14 @@ class Controller:
             wish = self._decide_on(window) or wish
         return wish
 
+    def report_all(self, load: LoadWindow) -> LaneWish | None:
+        """Take the reports of all lanes for one epoch in one piece; the same as `report` for each of them."""
+        whole = self._collector.add_all(load, self._table)
+        wish = self._decide_on(whole) if whole is not None else None
+        while (window := self._collector.take()) is not None:
+            wish = self._decide_on(window) or wish
+        return wish
+
     def acknowledge(self, ack: Ack) -> LaneWish | None:
         """Take a lane's word on a move; return which lanes may stop once the last one of theirs has left."""
         life = self._told.get(ack.slot)
@@ -347,7 +356,8 @@ class Controller:
 
     def _decide_on(self, window: LoadWindow) -> LaneWish | None:
         """Use a complete window: ask the policy unless something speaks against it."""
-        self._record(WindowClosed(self._epoch, window.epochs, balance_of(window, self._table)))
+        balance = balance_of(window, self._table)
+        self._record(WindowClosed(self._epoch, window.epochs, balance))
         self.journal.keep_window(window, self._table)
         self._sizes = dict(enumerate(window.slots.state_bytes.tolist()))
         if self._settling > 0:
@@ -372,17 +382,20 @@ class Controller:
             return None
         self._memory, self._last_move_s = proposal.memory, 0.0
         self._collector.min_span_s = proposal.collect_s or 0.0
-        return self._dispose(proposal, view)
+        return self._dispose(proposal, view, balance)
 
-    def _dispose(self, proposal: Proposal, view: LoadView) -> LaneWish | None:
+    def _dispose(self, proposal: Proposal, view: LoadView, before_balance: Balance) -> LaneWish | None:
         """Carry out what the policy proposes, or refuse it with a reason."""
         wish = proposal.add_lanes or proposal.retire
         if wish and not self._may_have(len(self._table.lanes) + proposal.add_lanes - len(proposal.retire)):
             why = f"{proposal.add_lanes} more and {len(proposal.retire)} fewer lanes were asked for"
             self._record(Refused(self._epoch, Refusal.LANES_ARE_FIXED, proposal.moves, why))
             return None
+        if not proposal.moves and not wish:
+            self._stay(proposal, before_balance)
+            return None
         after = proposal.table_after(self._table, view.new_lanes(proposal.add_lanes))
-        before_balance, after_balance = balance_of(view.last, self._table), balance_of(view.last, after)
+        after_balance = balance_of(view.last, after)
         gain = before_balance.max_load - after_balance.max_load
         least = self.options.min_gain * before_balance.max_load
         if proposal.moves and not wish and self.options.min_gain > 0 and gain < least:
@@ -412,6 +425,12 @@ class Controller:
         self._retiring = proposal.retire
         self._queue.extend(scheduled(steps, self._epoch + 1, every=0))
         return self._let_go() if not steps else None
+
+    def _stay(self, proposal: Proposal, balance: Balance) -> None:
+        """Leave all as it is: there is nothing to weigh, to cut into steps or to carry out."""
+        name, not_curable = policy_name(self.policy), proposal.not_curable
+        self._record(Decided(self._epoch, name, (), 0, not_curable, balance, balance, 0, proposal.note))
+        self._retiring = ()
 
     def _may_have(self, lanes: int) -> bool:
         if self.options.min_lanes is None and self.options.max_lanes is None:

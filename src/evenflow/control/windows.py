@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
 
 from evenflow.control.journal import Entry, ReportIgnored, WindowDropped
-from evenflow.model import Epoch, LaneId, LoadReport, LoadWindow
+from evenflow.model import Epoch, LaneId, LoadReport, LoadWindow, RoutingTable, SlotLoads
 
 
 @dataclass
@@ -30,10 +30,27 @@ class ReportCollector:
         """Take in one report; it may complete several windows at once, if the others came before it."""
         why = self._reason_to_ignore(report)
         if why is not None:
-            self.record(ReportIgnored(self._newest(), report.lane.lane, report.epoch, why))
+            self._ignore(report.lane.lane, report.epoch, why)
             return
         self._reports.setdefault(report.epoch, {})[report.lane.lane] = report
         self._give_up_lost_epochs()
+
+    def add_all(self, load: LoadWindow, table: RoutingTable) -> LoadWindow | None:
+        """Take in what all lanes of `table` report for one epoch, in one piece; return it if it is a window by itself.
+
+        It comes to the same as a report of each lane, but that these are made only where they have to wait.
+        """
+        epoch = load.epochs[1]
+        if load.lane_ids == self.lanes and epoch < self._start:
+            for lane in self.lanes:
+                self._ignore(lane, epoch, self._too_late())
+            return None
+        if self._is_window(load):
+            self._start = epoch + 1
+            return load
+        for report in _reports_of(load, table):
+            self.add(report)
+        return None
 
     def take(self) -> LoadWindow | None:
         """Return the next window, from the start to the first epoch at which it is complete and long enough."""
@@ -68,10 +85,22 @@ class ReportCollector:
         if report.slots.size and report.slots.max() >= self.slots:
             return f"slot {report.slots.max()} does not exist, there are {self.slots}"
         if report.epoch < self._start:
-            return f"too late: the open window begins at epoch {self._start}"
+            return self._too_late()
         if lane in self._reports.get(report.epoch, {}):
             return "already reported"
         return None
+
+    def _too_late(self) -> str:
+        return f"too late: the open window begins at epoch {self._start}"
+
+    def _ignore(self, lane: LaneId, epoch: Epoch, why: str) -> None:
+        self.record(ReportIgnored(self._newest(), lane, epoch, why))
+
+    def _is_window(self, load: LoadWindow) -> bool:
+        """Whether the load of one epoch is all that the open window waits for."""
+        alone = not self._reports and load.epochs == (self._start, self._start) and load.lane_ids == self.lanes
+        fits = len(load.slots) == self.slots and self.window_epochs <= 1
+        return alone and fits and max(lane.window_s for lane in load.lanes) >= self.min_span_s
 
     def _complete(self, epoch: Epoch) -> bool:
         return len(self._reports.get(epoch, {})) == len(self.lanes)
@@ -88,3 +117,12 @@ class ReportCollector:
         reports = [report for epoch in used for report in self._reports.pop(epoch).values()]
         self._start = end + 1
         return LoadWindow.from_reports(reports, self.slots)
+
+
+def _reports_of(load: LoadWindow, table: RoutingTable) -> Iterator[LoadReport]:
+    """Take the load of one epoch apart: each lane's own, and that of the slots it has in `table`."""
+    columns = {part.name: getattr(load.slots, part.name) for part in fields(load.slots)}
+    for lane in load.lanes:
+        slots = table.slots_of(lane.lane)
+        loads = SlotLoads(**{name: column[slots] for name, column in columns.items()})
+        yield LoadReport(load.epochs[1], lane, slots, loads)

@@ -167,9 +167,9 @@ class Cluster:
             expected = rates * scenario.step_s
             offered = self.rng.poisson(expected).astype(np.float64) if scenario.poisson else expected
             records = self._admit(offered)
-            refused = float(offered.sum() - records.sum())
+            refused = 0.0 if records is offered else float(offered.sum() - records.sum())
+        self.counts.arrived += records
         slots = np.flatnonzero(records)
-        self.counts.arrived[slots] += records[slots]
         self.service.backlog.add(self.at, self.now_s, self.now_s + scenario.step_s, slots, records[slots])
         self.recorder.came(float(records.sum()), refused)
 
@@ -223,8 +223,7 @@ class Cluster:
         span_s = (self.at - self._epoch_began) * scenario.step_s
         self._epoch_ended = True
         budgets = self.spiller.budgets(self.now_s, self.lane_numbers) if self.spiller else None
-        for report in self.reporter.reports(self._epoch, span_s, table, budgets):
-            self._grant(self.controller.report(report))
+        self._grant(self.controller.report_all(self.reporter.load(self._epoch, span_s, table, budgets)))
         self.counts.reported()
 
     def _end_row(self) -> None:

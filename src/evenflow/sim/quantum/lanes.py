@@ -20,6 +20,7 @@ class Chores:
         """Start with nothing to do."""
         self.given_s = np.zeros(lanes)
         self.done_s = np.zeros(lanes)
+        self._all_done = True
 
     def grow(self, lanes: int) -> None:
         """Make room for lanes up to number `lanes` - 1."""
@@ -29,6 +30,7 @@ class Chores:
     def give(self, lane: LaneId, seconds: float) -> float:
         """Add a chore; return the mark at which it is done."""
         self.given_s[lane] += seconds
+        self._all_done = False
         return float(self.given_s[lane])
 
     def is_done(self, lane: LaneId, mark: float) -> bool:
@@ -37,8 +39,11 @@ class Chores:
 
     def work(self, budget_s: FloatArray) -> FloatArray:
         """Let each lane do chores for at most its budget; return the seconds used."""
+        if self._all_done:
+            return np.zeros_like(budget_s)
         used = np.minimum(self.given_s - self.done_s, budget_s)
         self.done_s = self.done_s + used
         close = self.given_s - self.done_s < _ROUNDING_S
         self.done_s[close] = self.given_s[close]
+        self._all_done = bool(close.all())
         return used

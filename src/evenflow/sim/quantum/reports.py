@@ -1,14 +1,12 @@
-"""Load reports: what each lane tells the controller at the end of an epoch."""
+"""Load reports: what all lanes tell the controller at the end of an epoch, in one piece."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from evenflow.model import Epoch, LaneLoad, LoadReport, RoutingTable, SlotLoads
+from evenflow.model import Epoch, LaneLoad, LoadWindow, RoutingTable, SlotLoads
 from evenflow.model.slots import FloatArray, IntArray
-from evenflow.sim.quantum.counts import Counts
+from evenflow.sim.quantum.counts import Counts, sum_by
 from evenflow.sim.quantum.placement import Placement
 
 _ROUNDING = 1e-6  # records: sums of parts of cohorts
@@ -22,32 +20,26 @@ class Reporter:
         self.counts, self.placement = counts, placement
         self._sizes = np.round(sizes).astype(np.int64)
         self._reported = np.zeros(sizes.size, np.int64)
-        self._order: IntArray = np.zeros(0, np.int64)
-        self._cuts: IntArray = np.zeros(0, np.int64)
+        self._where: IntArray = np.zeros(0, np.int64)
         self._for: RoutingTable | None = None
 
-    def reports(
-        self, epoch: Epoch, span_s: float, table: RoutingTable, budgets: FloatArray | None
-    ) -> Iterator[LoadReport]:
-        """Yield a report for each lane of `table`; `budgets` is each lane's memory, if that is limited."""
-        self._sort(table)
-        order, counts = self._order, self.counts
+    def load(self, epoch: Epoch, span_s: float, table: RoutingTable, budgets: FloatArray | None) -> LoadWindow:
+        """Return the load of an epoch under `table`; `budgets` is each lane's memory, if that is limited."""
+        counts = self.counts
         whole = np.floor(counts.served + _ROUNDING).astype(np.int64)
-        records, self._reported = (whole - self._reported)[order], whole
-        pending = np.floor(counts.waiting[order] + _ROUNDING).astype(np.int64)
-        busy, sizes, spilled = counts.busy_s[order], self._sizes[order], self.placement.spilled[order]
-        for at, lane in enumerate(table.lanes):
-            part = slice(int(self._cuts[at]), int(self._cuts[at + 1]))
-            budget = None if budgets is None or np.isinf(budgets[lane]) else int(budgets[lane])
-            idle = min(span_s, max(0.0, float(counts.idle_s[lane])))
-            loads = SlotLoads(records[part], busy[part], sizes[part], pending[part], spilled[part])
-            yield LoadReport(epoch, LaneLoad(lane, idle, span_s, budget, int(pending[part].sum())), order[part], loads)
+        records, self._reported = whole - self._reported, whole
+        pending = np.floor(counts.waiting + _ROUNDING).astype(np.int64)
+        loads = SlotLoads(records, counts.busy_s, self._sizes, pending, self.placement.spilled)
+        queues = sum_by(self._positions(table), pending.astype(np.float64), len(table.lanes)).tolist()
+        idle = np.minimum(span_s, np.maximum(0.0, counts.idle_s)).tolist()
+        budget = [None] * len(idle) if budgets is None else [None if np.isinf(one) else int(one) for one in budgets]
+        lanes = [
+            LaneLoad(lane, idle[lane], span_s, budget[lane], int(queues[at])) for at, lane in enumerate(table.lanes)
+        ]
+        return LoadWindow(loads, tuple(lanes), (epoch, epoch))
 
-    def _sort(self, table: RoutingTable) -> None:
-        """Sort the slots by lane, once per table."""
-        if self._for is table:
-            return
-        where = table.lane_positions()
-        self._order = np.argsort(where, kind="stable")
-        self._cuts = np.searchsorted(where[self._order], np.arange(len(table.lanes) + 1))
-        self._for = table
+    def _positions(self, table: RoutingTable) -> IntArray:
+        """Return where the lane of each slot stands in the table; looked up once per table."""
+        if self._for is not table:
+            self._where, self._for = table.lane_positions(), table
+        return self._where

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,16 +12,18 @@ import numpy as np
 from evenflow.control import Journal
 from evenflow.errors import InputError
 from evenflow.model import RoutingTable
-from evenflow.model.slots import FloatArray, IntArray
+from evenflow.model.slots import FloatArray, IntArray, frozen_array
 from evenflow.sim.quantum.counts import sum_by
 
 _BINS_PER_DECADE = 50  # latencies are kept to within 2.4 %
 _SHORTEST_S, _DECADES = 1e-7, 13
 
 
+@cache
 def _bins() -> FloatArray:
     """Return the upper edges of the bins that latencies are sorted into."""
-    return _SHORTEST_S * np.logspace(0, _DECADES, _DECADES * _BINS_PER_DECADE + 1)
+    edges = _SHORTEST_S * np.logspace(0, _DECADES, _DECADES * _BINS_PER_DECADE + 1)
+    return frozen_array(edges, np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +180,7 @@ class Recorder:
         place = np.searchsorted(self._bins, latency * (1 - 1e-12))
         place = np.minimum(place, self._bins.size - 1)
         counts = sum_by(place, weight, self._bins.size)
-        busy = self._busy[list(lanes)]
+        busy, records = self._busy[list(lanes)], float(weight.sum())
         self._rows.append(
             {
                 "time_s": time_s,
@@ -185,10 +188,10 @@ class Recorder:
                 "backlog": backlog,
                 "busy_s": self._busy,
                 "idle_s": self._idle,
-                "latency_mean_s": float(np.average(latency, weights=weight)) if weight.sum() > 0 else np.nan,
+                "latency_mean_s": float((latency * weight).sum()) / records if records > 0 else np.nan,
                 "latency_p50_s": quantile_of(counts, 0.5),
                 "latency_p99_s": quantile_of(counts, 0.99),
-                "latency_max_s": float(latency[weight > 0].max()) if weight.sum() > 0 else np.nan,
+                "latency_max_s": float(latency[weight > 0].max()) if records > 0 else np.nan,
                 "moves": self._moves,
                 "moves_settled": self._settled,
                 "bytes_moved": bytes_moved,
@@ -206,7 +209,15 @@ class Recorder:
         """Return all rows."""
         columns: dict[str, Any] = {name: [row[name] for row in self._rows] for name in self._rows[0]}
         for name in ("served", "backlog", "busy_s", "idle_s"):
-            columns[name] = [np.pad(row, (0, self._lanes - row.size)) for row in columns[name]]
+            columns[name] = _padded(columns[name], self._lanes)
         arrays = {name: np.array(values) for name, values in columns.items()}
         arrays["bytes_moved"] = np.diff(arrays["bytes_moved"], prepend=0.0)
         return Timeline(row_s=self.row_s, table=table, journal=journal, merge_bytes=merge_bytes, lost=lost, **arrays)
+
+
+def _padded(rows: list[FloatArray], length: int) -> FloatArray:
+    """Return the rows as one array, short ones filled up with zeros."""
+    whole = np.zeros((len(rows), length))
+    for at, row in enumerate(rows):
+        whole[at, : row.size] = row
+    return whole
