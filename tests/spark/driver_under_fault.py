@@ -18,11 +18,14 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a JVM that starts sooner
 
 
 def session(place: Path, master: str) -> SparkSession:
+    """Return a quiet session that starts soon, with `place` for its files."""
+    daemon = "tests.spark.warm_daemon" if master.startswith("local[") else "pyspark.daemon"
     return (
         SparkSession.builder.master(master)
+        .config("spark.python.daemon.module", daemon)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "OFF")
+        .config("spark.log.level", "OFF")  # killed lanes are what is tested
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.driver.extraJavaOptions", QUICK)
         .config("spark.executor.extraJavaOptions", QUICK)

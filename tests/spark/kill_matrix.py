@@ -1,7 +1,7 @@
 """Every kind of move, killed into at every phase: the source, the target, the driver. All of it, or a selection.
 
     python -m tests.spark.kill_matrix                       all kills there are
-    python -m tests.spark.kill_matrix --seed 7              one of each kind, phase and process, as the tests do it
+    python -m tests.spark.kill_matrix --seed 7              a selection: what the tests take with EVENFLOW_KILLS=7
     python -m tests.spark.kill_matrix --only "at once"      those whose name holds a text
 
 In each case two epochs are accepted that no lane may fold yet, the second of which begins a move of half of a lane's

@@ -19,6 +19,8 @@ from evenflow.errors import EvenflowError
 from evenflow.lane.faults import POINTS
 from evenflow.spark.conductor import Handover
 from tests.spark.drivers import check_results, marks, run_until_done
+from tests.spark.kill_matrix import Disturbed, all_kills, kill_drivers, kill_lanes, of_drivers, of_lanes, selection
+from tests.spark.killing import KINDS, Kill, Kind
 from tests.spark.streams import (
     Bench,
     Expected,
@@ -34,6 +36,8 @@ from tests.spark.streams import (
 )
 
 pytestmark = pytest.mark.spark
+
+SEED = int(os.environ.get("EVENFLOW_KILLS", random.randrange(1 << 32)))  # of the selection; all: kill_matrix
 
 LANE_DEATHS = (
     "lane.adopting@1",
@@ -86,7 +90,7 @@ def all_is_as_if_nobody_had_died(bench: Bench, query: ef.Query, tables: list[pa.
 def test_lanes_die_at_every_point_and_the_query_goes_on(
     bench: Bench, kill_lanes: Callable[..., Path], handover: Handover, copied: bool
 ) -> None:
-    """The other two of the four kinds of move are mixed with deaths in one process: see tests/scenarios."""
+    """All four kinds of move, each at each of its phases: see below."""
     deaths = LANE_DEATHS + (COPYING_DEATHS if copied else ())
     done = kill_lanes(*deaths)
     tables = [one_bid_per_key(epoch) for epoch in range(9)]
@@ -108,6 +112,32 @@ def test_lanes_die_at_every_point_and_the_query_goes_on(
     assert len([entry for entry in query.journal().of(LanesChanged) if entry.lost]) >= len(deaths)
     assert query.journal().of(StateMoved)
     all_is_as_if_nobody_had_died(bench, query, tables)
+
+
+def test_the_matrix_of_kills_is_complete() -> None:
+    """4 kinds of move, each phase of each, source, target and driver; and a selection has each phase of each kind."""
+    phases = [(kind, phase) for kind in KINDS for phase in kind.phases]
+    assert len(phases) == 2 * (7 + 9)
+    every = {(kill.kind, kill.phase, kill.victim) for kill in all_kills()}
+    assert every == {(*phase, victim) for phase in phases for victim in ("source", "target", "driver")}
+    assert len({kill.mark for kill in all_kills()}) == len(all_kills())
+    for seed in range(5):
+        chosen = selection(seed)
+        assert {(kill.kind, kill.phase) for kill in of_lanes(chosen)} == set(phases)
+        assert {kill.kind for kill in of_drivers(chosen)} == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind}, EVENFLOW_KILLS={SEED}")
+def test_lanes_die_in_every_phase_of_every_kind_of_move(bench: Bench, kind: Kind) -> None:
+    """A selection, another one each time; all of them: python -m tests.spark.kill_matrix."""
+    kill_lanes(bench, [kill for kill in of_lanes(selection(SEED)) if kill.kind == kind])
+
+
+def test_a_kill_that_does_not_happen_is_noticed(bench: Bench) -> None:
+    """Nothing is copied in this kind of move: nobody can die of it."""
+    life = Disturbed(bench, KINDS[0])
+    with pytest.raises(AssertionError, match="copied: the target dies: did not happen, only"):
+        life.disturb(Kill(KINDS[0], "copied", "target"))
 
 
 def test_lanes_die_while_lanes_come_and_go(bench: Bench, kill_lanes: Callable[..., Path]) -> None:
@@ -191,3 +221,14 @@ def test_the_driver_dies_at_every_point_and_a_restart_goes_on(tmp_path: Path) ->
     for place, deaths in halves.items():
         assert {path.name for path in (place / "deaths").iterdir()} >= marks(deaths)
         check_results(place, tables)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("seed", [SEED], ids="EVENFLOW_KILLS={}".format)
+def test_the_driver_dies_in_every_kind_of_move(tmp_path: Path, seed: int) -> None:
+    """A selection, another one each time, in two chains of restarts."""
+    kills = of_drivers(selection(seed))
+    with ThreadPoolExecutor() as pool:
+        runs = [pool.submit(kill_drivers, tmp_path / f"{half}", kills[half::2]) for half in range(2)]
+    for run in runs:
+        run.result()
