@@ -36,6 +36,29 @@ SPARK_RULES: dict[str, str] = {
     "LR-E2": "as E1; the steps are 1, one per bin, and bins by pairs (shape: in that order); batched's peak is below "
     "sudden's by a quarter (shape: below)",
     "LR-E3": "batched's peak is below sudden's (shape: within 25 %); it is stable NO earlier",
+    "GZ-E3": "UHLB <= PKG <= ELB <= CLB by mean and by deviation of var(L) (else differs); CLB is the least even "
+    "(shape: in the worse half); each mean is that of the policy on the same histograms without an engine, within 25 % "
+    "(shape: factor 2)",
+    "GZ-E4": "CLB amortised <= ELB <= PKG <= UHLB (shape: the last three); CLB moves most per balancing and least "
+    "amortised (shape: amortised below a quarter); each share is that on the same histograms, within 25 % (shape: "
+    "factor 2)",
+    "GZ-E7": "rows served with ELB are within 10 % of linear (shape: 20 %); PKG and UHLB are further from it (shape: "
+    "UHLB); with the most lanes CLB is behind all three (shape: behind ELB); ELB's lanes follow its rule at the end of "
+    "each stage and no row is lost (shape: they rise and fall, and no row is lost)",
+    "FX-E1": "lock-step gets 40 to 55 % of the unloaded rate (shape: below 70 %); the rate never falls by more than 5 "
+    "points with max_lag and ends within 5 points of the limit 1 - 0.57/n (shape: the last above the first); it is "
+    "ahead of lock-step with as many rows under way until both are within 5 points of the limit (shape: at half of the "
+    "sizes)",
+    "FX-E2": "felt within a factor of 2 (and the second that is the grain) of when max_lag + 1 epochs are full (shape: "
+    "after an epoch); static at 43 % +- 6 points (shape: below 60 %); balancing ends at the rate of the pair rule on "
+    "these lanes without chance, less 5 points at most (shape: 10 points above static); as many slots leave as there, "
+    "+- 1 (shape: 3); steady within 2.5 times the paper's 9 s (shape: within the run)",
+    "FX-E3": "static at 43 % +- 6 points from k = 1 on (shape: 12); balancing never rises by more than 5 points with k "
+    "and a straight line explains 90 % (shape: the first); within 10 % of the pair rule on these lanes without chance "
+    "(shape: 20 %)",
+    "FX-E4": "shortest delta_min at most 75 % of static (shape: below static); better than static from a longer one on "
+    "(shape: from any); with the hottest lane loaded better than static without load from no longer one on (shape: "
+    "nearer to it than to static with load)",
 }
 
 
@@ -55,7 +78,7 @@ def with_engines(experiment: Experiment) -> Experiment:
 
 def _spark_run(id_: str) -> Callable[[Settings], Outcome]:
     """Return the run; Spark is imported only now."""
-    from evenflow.reproduce.spark_runs import autoflow, reconfiguration
+    from evenflow.reproduce.spark_runs import autoflow, flux, guo_zhou, reconfiguration
 
     runs: dict[str, Callable[[Settings], Outcome]] = {
         "AF-E1": autoflow.off("3/50"),
@@ -73,5 +96,12 @@ def _spark_run(id_: str) -> Callable[[Settings], Outcome]:
         "LR-E1": reconfiguration.run_e1,
         "LR-E2": reconfiguration.run_e2,
         "LR-E3": reconfiguration.run_e3,
+        "GZ-E3": guo_zhou.run_e3,
+        "GZ-E4": guo_zhou.run_e4,
+        "GZ-E7": guo_zhou.run_e7,
+        "FX-E1": flux.run_e1,
+        "FX-E2": flux.run_e2,
+        "FX-E3": flux.run_e3,
+        "FX-E4": flux.run_e4,
     }
     return runs[id_]

@@ -169,7 +169,7 @@ def spikes(settings: Settings) -> Outcome:
         checked(
             "latency over the whole run, on against off",
             "greatly reduced",
-            f"{gain:.0%} less ({_mean(found):.2f} s against {_mean(without):.2f} s)",
+            f"{gain:.0%} less ({found.mean_latency_s():.2f} s against {without.mean_latency_s():.2f} s)",
             holds(gain >= _RELIEVED, gain > 0),
             _BUSY_MACHINE,
         ),
@@ -190,7 +190,7 @@ def short_spikes(settings: Settings) -> Outcome:
         checked(
             "latency over the whole run, on against off",
             "only relaxed to some extent",
-            f"{short:.0%} less ({_mean(found):.2f} s against {_mean(without):.2f} s)",
+            f"{short:.0%} less ({found.mean_latency_s():.2f} s against {without.mean_latency_s():.2f} s)",
             holds(short > 0),
             "a spike that short is over before a window has shown it and slots have moved",
         ),
@@ -249,7 +249,7 @@ def _episodes(without: SparkRun, found: SparkRun) -> list[tuple[float, float]]:
     ends = [*starts[1:], found.scenario.seconds]
     pairs = []
     for start, end in zip(starts, ends, strict=True):
-        was, now = (_mean(run, start, end) for run in (without, found))
+        was, now = (run.mean_latency_s(start, end) for run in (without, found))
         if np.isfinite(was) and np.isfinite(now):
             pairs.append((was, now))
     return pairs
@@ -268,17 +268,10 @@ def _worst(run: SparkRun) -> FloatArray:
     return worst
 
 
-def _mean(run: SparkRun, since_s: float = 0.0, until_s: float = float("inf")) -> float:
-    """Return the mean latency of the rows that came between two moments, weighted by rows."""
-    inside = (run.arrived_s >= since_s) & (run.arrived_s < until_s)
-    weights = run.rows[inside]
-    return float(np.average(run.lane_latency_s[inside], weights=weights)) if weights.sum() else float("nan")
-
-
 def _gain(without: SparkRun, found: SparkRun) -> float:
     """Return the share of the latency that balancing takes away, over the rows that both have finished."""
     until = min(float(run.arrived_s[-1]) for run in (without, found))
-    was, now = (_mean(run, 0.0, until + 1e-9) for run in (without, found))
+    was, now = (run.mean_latency_s(0.0, until + 1e-9) for run in (without, found))
     return 1.0 - now / was
 
 

@@ -19,11 +19,12 @@ from evenflow.errors import EvenflowError
 from evenflow.migration import Strategy, Weights, strategy_named
 from evenflow.model import Move, RoutingTable
 from evenflow.model.balance import max_over_mean
-from evenflow.model.slots import FloatArray
+from evenflow.model.slots import FloatArray, IntArray
 from evenflow.operators import functions as aggregates
 from evenflow.policies import Policy
+from evenflow.reproduce.spark_runs.slow import SlowLanes, SlowSpan, tell
 from evenflow.reproduce.spark_runs.transfer import SlowToMove
-from evenflow.reproduce.spark_runs.workload import HotPhase, PhasedFeed
+from evenflow.reproduce.spark_runs.workload import HotPhase, PhasedFeed, SharedFeed, SlotShares
 from evenflow.spark import Query, keyed
 from evenflow.spark.session import quiet_session
 from evenflow.workloads.bids import auctions_of
@@ -39,14 +40,18 @@ _FILE_S = 0.25
 _WARM_UPS = 3
 _EPOCH = "500 milliseconds"
 _FILES_PER_EPOCH = 4
+_SLOW_FILE = "slow-lanes.json"
 
 
 @dataclass(frozen=True)
 class SparkScenario:
     """What is run. `capacity` is rows per second of a lane, `rate` of the stream; `seconds` count from the first row.
 
-    `first_table` is where slots are before the stream begins; `actions` are done by hand at given moments. With
-    `keys_per_second` state is slow to move. With `drain` the run goes on until all that came is finished.
+    `first_table` is where slots are before the stream begins, `first_lanes` how many of the lanes there are then;
+    `actions` are done by hand at given moments. With `keys_per_second` state is slow to move. With `drain` the run goes
+    on until all that came is finished, and the rows in the state are counted. `shares` says how much of the stream each
+    slot gets, by the file; without it, that is said by the phases' hot lanes. A lane serves at `slow_speed` times its
+    capacity in its spans of `slow`.
     """
 
     lanes: int
@@ -66,11 +71,22 @@ class SparkScenario:
     actions: Sequence[tuple[float, Callable[[Query], None]]] = ()
     keys_per_second: float | None = None
     drain: bool = False
+    first_lanes: int | None = None
+    shares: SlotShares | None = None
+    slow: Sequence[SlowSpan] = ()
+    slow_speed: float = 1.0
+    file_s: float = _FILE_S
+    files_per_epoch: int = _FILES_PER_EPOCH
+
+    @property
+    def even_table(self) -> RoutingTable:
+        """Where the query itself puts slots when it starts."""
+        return RoutingTable.even(self.slots, self.first_lanes or self.lanes)
 
     @property
     def table(self) -> RoutingTable:
         """The table that hot lanes are told apart by."""
-        return self.first_table or RoutingTable.even(self.slots, self.lanes)
+        return self.first_table or self.even_table
 
 
 @dataclass(frozen=True)
@@ -78,6 +94,9 @@ class SparkRun:
     """What came out, epoch by epoch; times in seconds from the first row. Only epochs that all lanes have finished.
 
     `done_s[e, l]` is when lane l had finished epoch e; `arrived_s[e]` when the middle row of the epoch had come.
+    `lane_counts[e]` is how many lanes there were. `histograms[f]` are the rows of each slot in file f, and `slot_keys`
+    the keys of each slot, where the scenario has `shares`. `rows_lost` is what the state lacks of all that came, after
+    a drain.
     """
 
     scenario: SparkScenario
@@ -93,6 +112,10 @@ class SparkRun:
     moves: tuple[dict[str, Any], ...]
     rows_written: int
     journal: bytes = field(repr=False, default=b"")
+    lane_counts: tuple[int, ...] = ()
+    histograms: IntArray = field(repr=False, default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+    slot_keys: IntArray = field(repr=False, default_factory=lambda: np.zeros(0, dtype=np.int64))
+    rows_lost: int | None = None
 
     @property
     def finished_s(self) -> FloatArray:
@@ -128,6 +151,27 @@ class SparkRun:
         served: FloatArray = (self.rows * inside).sum(axis=0) / max(1e-9, until_s - since_s)
         return served
 
+    def rate(self, since_s: float = 0.0) -> float:
+        """Return the rows per second with which epochs were finished by all lanes, after the first since a moment."""
+        first = min(int(np.searchsorted(self.finished_s, since_s)), len(self.epochs) - 2)
+        took_s = float(self.finished_s[-1] - self.finished_s[first])
+        return float(self.rows[first + 1 :].sum()) / max(1e-9, took_s)
+
+    def served(self, edges_s: FloatArray) -> FloatArray:
+        """Return the rows per second of all lanes between moments; a lane is taken to serve an epoch evenly."""
+        total = np.zeros(edges_s.size)
+        for lane in range(self.rows.shape[1]):
+            done, rows = self.done_s[:, lane], np.cumsum(self.rows[:, lane])
+            total += np.interp(edges_s, np.concatenate([[0.0], done]), np.concatenate([[0.0], rows]))
+        per_second: FloatArray = np.diff(total) / np.diff(edges_s)
+        return per_second
+
+    def mean_latency_s(self, since_s: float = 0.0, until_s: float = float("inf")) -> float:
+        """Return the mean latency of the rows that came between two moments; NaN if none did."""
+        inside = (self.arrived_s >= since_s) & (self.arrived_s < until_s)
+        weights = self.rows[inside]
+        return float(np.average(self.lane_latency_s[inside], weights=weights)) if weights.sum() else float("nan")
+
     def after(self, since_s: float) -> Any:
         """Return the index of the epochs whose rows came after a moment."""
         return np.flatnonzero(self.arrived_s > since_s)
@@ -147,16 +191,21 @@ class SparkRun:
             "moves": len(self.moves),
             "move_times_s": self.move_times_s,
             "rows_written": self.rows_written,
+            "lane_counts": list(self.lane_counts),
+            "rows_lost": self.rows_lost,
         }
 
 
 def limited(scenario: SparkScenario) -> str:
     """Return what every result on Spark has to say about itself."""
     slow = f", state moves at {scenario.keys_per_second:,.0f} keys/s" if scenario.keys_per_second else ""
+    loaded = f" ({scenario.slow_speed:.0%} of that where it is slow)" if scenario.slow else ""
+    rates = sorted({phase.rate * scenario.rate for phase in scenario.phases})
+    coming = f"{rates[0]:,.0f}" if len(rates) == 1 else f"{rates[0]:,.0f} to {rates[-1]:,.0f}"
     return (
-        f"Spark on this machine, {scenario.lanes} lanes, each RATE LIMITED to {scenario.capacity:,.0f} rows/s{slow}; "
-        f"{scenario.rate:,.0f} rows/s come in for {scenario.seconds:g} s; latencies are no finer than an epoch (0.5 s "
-        f"or what the machine needs)."
+        f"Spark on this machine, {scenario.lanes} lanes, each RATE LIMITED to {scenario.capacity:,.0f} "
+        f"rows/s{loaded}{slow}; {coming} rows/s come in for {scenario.seconds:g} s; latencies are no finer "
+        f"than an epoch (0.5 s or what the machine needs)."
     )
 
 
@@ -182,42 +231,58 @@ def run_on_spark(spark: SparkSession, scenario: SparkScenario) -> SparkRun:
         query = _started(spark, scenario, feed, folder)
         stack.callback(query.stop)
         stack.callback(feed.stop)
-        _warm_up(query, feed, scenario)
+        early = _warm_up(query, feed, scenario)
         known = {one["epoch"] for one in query.recentProgress}
         feed.start()
-        _watch(query, feed, scenario)
+        if scenario.slow:
+            tell(
+                folder / _SLOW_FILE, {lane["lane"]: lane["pid"] for lane in query.lanes()}, scenario.slow, feed.began_s
+            )
+        progress = _watch(query, feed, scenario)
         feed.stop()
+        lost = None
         if scenario.drain:
             query.processAllAvailable()
-        return _read(query, feed, scenario, known)
+            lost = early + feed.rows_written - sum(query.state().toArrow()["bids"].to_pylist())
+        progress.update({one["epoch"]: one for one in query.recentProgress})
+        fresh = [one for epoch, one in sorted(progress.items()) if epoch not in known and one["numInputRows"]]
+        return replace(_read(query, feed, scenario, known, fresh), rows_lost=lost)
 
 
 def _feed(spark: SparkSession, scenario: SparkScenario, folder: Path) -> PhasedFeed:
     table = scenario.table
     by_lane = [auctions_of(spark, table, lane, scenario.keys) for lane in range(scenario.lanes)]
-    return PhasedFeed(
+    feed = PhasedFeed(
         folder,
         by_lane[0],
         0.0,
         scenario.rate,
         scenario.seed,
-        _FILE_S,
+        scenario.file_s,
         by_lane=[one.hot for one in by_lane if one.hot.size],
         phases=scenario.phases,
     )
+    if scenario.shares is None:
+        return feed
+    slot = f"cast(pmod(xxhash64(id), {scenario.slots}) as int) as slot"
+    slots = spark.range(0, scenario.keys, 1, 1).selectExpr(slot).toArrow()["slot"].to_numpy().astype(np.int64)
+    return SharedFeed.of(feed, slots, scenario.shares)
 
 
 def _started(spark: SparkSession, scenario: SparkScenario, feed: PhasedFeed, folder: Path) -> Query:
-    totals = keyed(feed.stream(spark, _FILES_PER_EPOCH), "auction").agg(
+    totals = keyed(feed.stream(spark, scenario.files_per_epoch), "auction").agg(
         total=aggregates.sum("price"), bids=aggregates.count()
     )
     if scenario.keys_per_second is not None:
         slow: Any = SlowToMove(totals.operator, scenario.keys_per_second)
         totals = replace(totals, operator=slow)
+    if scenario.slow:
+        slowed: Any = SlowLanes(totals.operator, scenario.capacity, scenario.slow_speed, str(folder / _SLOW_FILE))
+        totals = replace(totals, operator=slowed)
     handover: Any = scenario.handover
     return (
         totals.balance(
-            lanes=scenario.lanes,
+            lanes=scenario.first_lanes or scenario.lanes,
             slots=scenario.slots,
             policy=scenario.policy,
             strategy=_FirstAtOnce(strategy_named(scenario.strategy)) if scenario.first_table else scenario.strategy,
@@ -251,9 +316,9 @@ class _FirstAtOnce:
         return chosen.steps(moves, weights)
 
 
-def _warm_up(query: Query, feed: PhasedFeed, scenario: SparkScenario) -> None:
-    """Bring slots to where they are at first, and give every key its state."""
-    moves = RoutingTable.even(scenario.slots, scenario.lanes).difference(scenario.table)
+def _warm_up(query: Query, feed: PhasedFeed, scenario: SparkScenario) -> int:
+    """Bring slots to where they are at first, and give every key its state; return the rows that took."""
+    moves = scenario.even_table.difference(scenario.table)
     wanted = 0
     if moves:
         query.rebalance(moves)
@@ -262,6 +327,7 @@ def _warm_up(query: Query, feed: PhasedFeed, scenario: SparkScenario) -> None:
         _until(query, partial(_has_done, query, wanted))
     if moves:
         _until(query, lambda: len(query.moves()) >= len(moves))
+    return wanted
 
 
 def _has_done(query: Query, rows: int) -> bool:
@@ -275,30 +341,31 @@ def _until(query: Query, condition: Callable[[], bool]) -> None:
             raise EvenflowError(f"the query did not warm up within {_PATIENCE_S:g} s: is the machine that busy?")
 
 
-def _watch(query: Query, feed: PhasedFeed, scenario: SparkScenario) -> None:
-    """Let time pass, and do by hand what is to be done."""
+def _watch(query: Query, feed: PhasedFeed, scenario: SparkScenario) -> dict[int, dict[str, Any]]:
+    """Let time pass, and do by hand what is to be done; return the figures of all epochs, as a query keeps few."""
+    progress: dict[int, dict[str, Any]] = {}
     waiting = sorted(scenario.actions, key=lambda action: action[0])
     while (now_s := time.time() - feed.began_s) < scenario.seconds:
         while waiting and waiting[0][0] <= now_s:
             waiting.pop(0)[1](query)
+        progress.update({one["epoch"]: one for one in query.recentProgress})
         if query.awaitTermination(_TICK_S):
             raise EvenflowError("the query ended before its time")
+    return progress
 
 
-def _read(query: Query, feed: PhasedFeed, scenario: SparkScenario, known: set[int]) -> SparkRun:
-    fresh = [one for one in query.recentProgress if one["epoch"] not in known and one["numInputRows"]]
+def _read(
+    query: Query, feed: PhasedFeed, scenario: SparkScenario, known: set[int], fresh: list[dict[str, Any]]
+) -> SparkRun:
     if len(fresh) < 2:  # noqa: PLR2004 - there is nothing to compare
         raise EvenflowError(
             f"only {len(fresh)} epochs were finished in {scenario.seconds:g} s: is the machine that busy?"
         )
     epochs = tuple(int(one["epoch"]) for one in fresh)
-    rows = _by_lane(fresh, "rows", scenario.lanes)
-    came = np.cumsum([one["numInputRows"] for one in fresh])
-    middle = came - np.array([one["numInputRows"] for one in fresh]) / 2
-    steady = len({phase.rate for phase in scenario.phases}) == 1
+    lanes = max(scenario.lanes, 1 + max(lane["lane"] for one in fresh for lane in one["lanes"]))
+    rows_in = np.array([one["numInputRows"] for one in fresh])
     first = {one["epoch"]: one for one in fresh}
     began = np.array([datetime.fromisoformat(one["timestamp"]).timestamp() - feed.began_s for one in fresh])
-    arrived = middle / (scenario.rate * scenario.phases[0].rate) if steady else began - _FILE_S
     latency = {
         name: np.array([one["latency"].get(name, np.nan) for one in fresh]) for name in ("p50_s", "p99_s", "max_s")
     }
@@ -306,16 +373,19 @@ def _read(query: Query, feed: PhasedFeed, scenario: SparkScenario, known: set[in
         scenario,
         epochs,
         began,
-        rows,
-        _by_lane(fresh, "busy_s", scenario.lanes),
-        _done(query.steps(), fresh, scenario.lanes, feed.began_s),
-        arrived,
+        _by_lane(fresh, "rows", lanes),
+        _by_lane(fresh, "busy_s", lanes),
+        _done(query.steps(), fresh, lanes, feed.began_s),
+        feed.came_at_s(np.cumsum(rows_in) - rows_in / 2),
         latency["p50_s"],
         latency["p99_s"],
         latency["max_s"],
         tuple(move for move in query.moves() if move["epoch"] > max(known, default=-1) or move["epoch"] in first),
         feed.rows_written,
         write_journal_json(query.journal()),
+        tuple(len(one["lanes"]) for one in fresh),
+        feed.histograms(),
+        feed.slot_keys(),
     )
 
 
