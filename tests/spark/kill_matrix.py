@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import get_args
+from typing import TypeAlias, get_args
 
 import pyarrow.parquet as pq
 
@@ -35,6 +35,7 @@ from tests.spark.killing import COPYING, KINDS, SPEAKERS, Kill, Kind, Trap, Vict
 from tests.spark.streams import Bench, Expected, one_bid_per_key, pids_of, read_published, rows_of, totals, until
 
 LANES, SLOTS = 2, 16
+Tell: TypeAlias = Callable[[str], None]
 BACKLOG = 2  # epochs: the one that waits, and the one that the move begins with
 
 
@@ -88,8 +89,7 @@ class Disturbed:
         )
         with conductors_with(self.trap):
             self.query: ef.Query = self.bench.start(stateful)
-        if not self.bench.fed:
-            self.bench.feed(one_bid_per_key(0))
+        self.bench.feed(one_bid_per_key(self.bench.fed))  # so that sizes are known: what is empty is not copied ahead
         self.query.processAllAvailable()
 
     def disturb(self, kill: Kill) -> None:
@@ -145,7 +145,7 @@ def check_published(out: Path, epochs: int) -> None:
 # --- all of them -------------------------------------------------------------------------------------------------
 
 
-def kill_lanes(bench: Bench, kills: Sequence[Kill], tell: Callable[[str], object] = lambda _line: None) -> None:
+def kill_lanes(bench: Bench, kills: Sequence[Kill], tell: Tell = lambda _line: None) -> None:
     """Disturb one query, all of one kind; tell how long each took."""
     (kind,) = {kill.kind for kill in kills}
     life = Disturbed(bench, kind)
@@ -179,22 +179,37 @@ def main() -> None:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
 
-    with tempfile.TemporaryDirectory() as root:
-        chains = {kind: chosen for kind in KINDS if (chosen := [k for k in of_drivers(kills) if k.kind == kind])}
-        with ThreadPoolExecutor(2) as pool:  # two drivers at a time
-            runs = [pool.submit(kill_drivers, Path(root) / f"driver {kind}", chosen) for kind, chosen in chains.items()]
-        for run, chosen in zip(runs, chains.values(), strict=True):
-            run.result()
-            for kill in chosen:
-                tell(f"          {kill}")
-        spark = session(Path(root), "local[4]")
-        for kind in KINDS:
-            chosen = [kill for kill in of_lanes(kills) if kill.kind == kind]
-            if chosen:
-                (Path(root) / str(kind)).mkdir()
-                kill_lanes(Bench(spark, Path(root) / str(kind)), chosen, tell)
-        spark.stop()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as root:
+        _kill_all_lanes(Path(root), of_lanes(kills), tell)
+        _kill_all_drivers(Path(root), of_drivers(kills), tell)
     tell(f"{len(kills)} kills, all as if nobody had died")
+
+
+def _kill_all_lanes(root: Path, kills: Sequence[Kill], tell: Tell) -> None:
+    if not kills:
+        return
+    spark = session(root, "local[4]")
+    for kind, chosen in _by_kind(kills).items():
+        (root / str(kind)).mkdir()
+        kill_lanes(Bench(spark, root / str(kind)), chosen, tell)
+    spark.stop()
+
+
+def _kill_all_drivers(root: Path, kills: Sequence[Kill], tell: Tell) -> None:
+    def run(kind: Kind, chosen: Sequence[Kill]) -> None:
+        began = time.monotonic()
+        kill_drivers(root / f"driver, {kind}", chosen)
+        each = (time.monotonic() - began) / (len(chosen) + 1)
+        tell("\n".join(f"{each:5.1f} s  {kill}" for kill in chosen))
+
+    with ThreadPoolExecutor(2) as pool:  # two drivers at a time
+        runs = [pool.submit(run, kind, chosen) for kind, chosen in _by_kind(kills).items()]
+    for each in runs:
+        each.result()
+
+
+def _by_kind(kills: Sequence[Kill]) -> dict[Kind, list[Kill]]:
+    return {kind: chosen for kind in KINDS if (chosen := [kill for kill in kills if kill.kind == kind])}
 
 
 if __name__ == "__main__":
