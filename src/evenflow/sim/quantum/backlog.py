@@ -3,11 +3,14 @@
 Records are counted as real numbers: a cohort is served in proportion, so that a step costs a few array operations
 however many records there are. A cohort keeps only slots with something left. When very many cohorts wait,
 old ones are joined: latencies of what waited long become coarser, by at most a twentieth of themselves.
+
+All cohorts that are served in a step are handled together: their entries stand one after the other in flat arrays,
+and `row` tells of each entry which cohort it belongs to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,12 +20,12 @@ from evenflow.sim.quantum.counts import sum_by
 
 _ALL = 1.0 - 1e-12  # a share this close to 1 is 1: nothing is left but rounding
 _COARSE = 0.1  # cohorts that are joined span at most this share of the time they have waited
-NOBODY = -1  # the lane of records that cannot be served now
+NOBODY = 0  # the server of records that cannot be served now; the others are the number of a lane plus 1
 
 
 @dataclass
 class Cohort:
-    """Records that came between two moments: how many are left of each slot, and which lane may serve them."""
+    """Records that came between two moments: how many are left of each slot, and who may serve them."""
 
     step: int
     since_s: float
@@ -30,7 +33,6 @@ class Cohort:
     slots: IntArray
     left: FloatArray
     server: IntArray | None = None
-    need_s: FloatArray | None = None
 
     @property
     def middle_s(self) -> float:
@@ -38,25 +40,33 @@ class Cohort:
         return (self.since_s + self.until_s) / 2
 
 
-Servers = Callable[[Cohort], IntArray]
+Servers = Callable[[IntArray, IntArray | int], IntArray]
+"""From slots, and the steps in which their records came, to who may serve them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """What lanes served of one cohort: records by slot, and by lane with the latency of their middle."""
+    """What lanes served in one go, cohort by cohort: records by slot, and by lane with the latency of their middle.
 
-    cohort: Cohort
+    Entry i of `slots`, `server` and `records` is of cohort `row[i]`, entry i of `lanes`, `by_lane` and `latency_s`
+    of cohort `lane_row[i]`.
+    """
+
+    cohorts: Sequence[Cohort]
+    row: IntArray
     slots: IntArray
     server: IntArray
     records: FloatArray
+    lane_row: IntArray
     lanes: IntArray
     by_lane: FloatArray
     latency_s: FloatArray
 
     def only(self, records: FloatArray) -> Portion:
         """Return the same with fewer records of some slots."""
-        by_lane = sum_by(self.server + 1, records, int(self.lanes.max(initial=0)) + 2)[1:]
-        return replace(self, records=records, by_lane=by_lane[self.lanes])
+        lanes = max(int(self.server.max(initial=0)), int(self.lanes.max(initial=-1)) + 1)
+        by_lane = _by_row_and_lane(self.row, self.server, records, (len(self.cohorts), lanes))
+        return replace(self, records=records, by_lane=by_lane[self.lane_row, self.lanes])
 
 
 @dataclass
@@ -69,6 +79,7 @@ class Backlog:
     cost_s: FloatArray
     most: int = 256
     cohorts: list[Cohort] = field(default_factory=list)
+    _need_s: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))  # by cohort and lane, at ordinary speed
 
     def add(self, step: int, since_s: float, until_s: float, slots: IntArray, records: FloatArray) -> None:
         """Put a new cohort at the end."""
@@ -78,7 +89,7 @@ class Backlog:
     def reassign(self) -> None:
         """Forget who serves what: owners, or what may be served, have changed."""
         for cohort in self.cohorts:
-            cohort.server = cohort.need_s = None
+            cohort.server = None
 
     def waiting(self, slots: int) -> FloatArray:
         """Add up what is left of each slot."""
@@ -89,76 +100,126 @@ class Backlog:
 
     def serve(
         self, budget_s: FloatArray, began_s: FloatArray, slow: FloatArray, servers: Servers
-    ) -> tuple[list[Portion], FloatArray]:
+    ) -> tuple[Portion | None, FloatArray]:
         """Let each lane work for its budget, from `began_s` on; return what was served and the seconds used."""
         lanes = budget_s.size
         if not self.cohorts:
-            return [], np.zeros(lanes)
-        needs = self._needs(lanes, servers) * slow
+            return None, np.zeros(lanes)
+        self._add_up(lanes, servers)
+        needs = self._need_s * slow
         ends = np.cumsum(needs, axis=0)
         begins = ends - needs
         share = np.divide(budget_s - begins, needs, out=np.zeros_like(needs), where=needs > 0)
-        np.clip(share, 0.0, 1.0, out=share)
+        share = np.minimum(np.maximum(share, 0.0), 1.0)
         share[share >= _ALL] = 1.0
-        served = []
-        for at in np.flatnonzero(share.any(axis=1)).tolist():
-            middle = began_s + begins[at] + share[at] * needs[at] / 2
-            served.append(_take(self.cohorts[at], share[at], middle, slow))
-        self.cohorts = [cohort for cohort in self.cohorts if cohort.slots.size]
-        return served, np.minimum(np.maximum(budget_s, 0.0), ends[-1])
+        used_s = np.minimum(np.maximum(budget_s, 0.0), ends[-1])
+        rows = np.flatnonzero(share.any(axis=1))
+        if not rows.size:
+            return None, used_s
+        middle_s = began_s + begins[rows] + share[rows] * needs[rows] / 2
+        portion = self._take(rows, share[rows], middle_s, slow)
+        return portion, used_s
 
     def join_old(self) -> None:
         """Join neighbours that are old for their length, once there are very many; only while no boundary matters."""
         if len(self.cohorts) <= self.most:
             return
         now_s = self.cohorts[-1].until_s
-        kept = [self.cohorts[0]]
-        for cohort in self.cohorts[1:]:
+        kept, rows = [self.cohorts[0]], [0]
+        for row, cohort in enumerate(self.cohorts[1:], start=1):
             if cohort.until_s - kept[-1].since_s <= _COARSE * (now_s - cohort.until_s):
                 kept[-1] = _joined(kept[-1], cohort)
             else:
                 kept.append(cohort)
-        self.cohorts = kept
+                rows.append(row)
+        self.cohorts, self._need_s = kept, self._need_s[[row for row in rows if row < len(self._need_s)]]
 
-    def _needs(self, lanes: int, servers: Servers) -> FloatArray:
-        """Return the seconds that each cohort (row) needs of each lane (column), at ordinary speed."""
-        rows: list[FloatArray] = []
-        for cohort in self.cohorts:
-            if cohort.server is None:
-                cohort.server = servers(cohort)
-            if cohort.need_s is None or cohort.need_s.size != lanes:
-                work = cohort.left * self.cost_s[cohort.slots]
-                cohort.need_s = sum_by(cohort.server + 1, work, lanes + 1)[1:]
-            rows.append(cohort.need_s)
-        return np.stack(rows)
+    def _add_up(self, lanes: int, servers: Servers) -> None:
+        """Find out who serves the cohorts of which that is not known, and the seconds they need of each lane."""
+        if self._need_s.shape[1] != lanes:
+            self.reassign()
+        if self._need_s.shape != (len(self.cohorts), lanes):
+            known, self._need_s = self._need_s, np.zeros((len(self.cohorts), lanes))
+            if known.shape[1] == lanes:
+                self._need_s[: len(known)] = known  # new cohorts are at the end
+        new = [row for row, cohort in enumerate(self.cohorts) if cohort.server is None]
+        if not new:
+            return
+        cohorts = [self.cohorts[row] for row in new]
+        row, slots, left = _flat(cohorts)
+        steps = cohorts[0].step if len(cohorts) == 1 else np.array([cohort.step for cohort in cohorts])[row]
+        server = servers(slots, steps)
+        self._need_s[new] = _by_row_and_lane(row, server, left * self.cost_s[slots], (len(cohorts), lanes))
+        for cohort, part in zip(cohorts, _parts(cohorts), strict=True):
+            cohort.server = server[part]
+
+    def _take(self, rows: IntArray, share: FloatArray, middle_s: FloatArray, slow: FloatArray) -> Portion:
+        """Take `share` of what each lane has in the cohorts `rows` out of them."""
+        cohorts = [self.cohorts[row] for row in rows.tolist()]
+        row, slots, left = _flat(cohorts)
+        server = _flat_servers(cohorts)
+        by_server = np.zeros((share.shape[0], share.shape[1] + 1))  # the first column is NOBODY's
+        by_server[:, 1:] = share
+        taken = left * by_server[row, server]
+        need_s = self._need_s[rows]
+        used_s = need_s * share
+        self._need_s[rows] = np.where(share == 1.0, 0.0, need_s - used_s)
+        by_lane = _by_row_and_lane(row, server, taken, share.shape)
+        at, lanes = np.nonzero(by_lane)
+        records = by_lane[at, lanes]
+        service_s = used_s[at, lanes] * slow[lanes] / records
+        came_s = np.array([cohort.middle_s for cohort in cohorts])
+        latency_s = np.maximum(middle_s[at, lanes] - came_s[at], service_s)
+        self._keep(cohorts, left - taken)
+        return Portion(cohorts, row, slots, server, taken, at, lanes, records, latency_s)
+
+    def _keep(self, cohorts: list[Cohort], left: FloatArray) -> None:
+        """Put back what is `left` of cohorts; only slots with something left, once they are the lesser half."""
+        emptied = False
+        for cohort, part in zip(cohorts, _parts(cohorts), strict=True):
+            cohort.left = left[part]
+            some = np.count_nonzero(cohort.left)
+            if 2 * some <= cohort.slots.size and cohort.server is not None:
+                keep = np.flatnonzero(cohort.left)
+                cohort.slots, cohort.left, cohort.server = cohort.slots[keep], cohort.left[keep], cohort.server[keep]
+            emptied = emptied or not some
+        if emptied:
+            rows = [row for row, cohort in enumerate(self.cohorts) if cohort.slots.size]
+            self.cohorts, self._need_s = [self.cohorts[row] for row in rows], self._need_s[rows]
 
 
-def _take(cohort: Cohort, share: FloatArray, middle_s: FloatArray, slow: FloatArray) -> Portion:
-    """Take `share` of what each lane has in the cohort out of it."""
-    if cohort.server is None or cohort.need_s is None:
+def _flat(cohorts: Sequence[Cohort]) -> tuple[IntArray, IntArray, FloatArray]:
+    """Return the entries of all cohorts one after the other: the row of each, its slot, and what is left of it."""
+    if len(cohorts) == 1:
+        only = cohorts[0]
+        return np.zeros(only.slots.size, np.int64), only.slots, only.left
+    row = np.repeat(np.arange(len(cohorts)), [cohort.slots.size for cohort in cohorts])
+    slots = np.concatenate([cohort.slots for cohort in cohorts])
+    return row, slots, np.concatenate([cohort.left for cohort in cohorts])
+
+
+def _flat_servers(cohorts: Sequence[Cohort]) -> IntArray:
+    """Return who serves the entries of all cohorts."""
+    known = [cohort.server for cohort in cohorts if cohort.server is not None]
+    if len(known) < len(cohorts):
         raise AssertionError("a cohort is served after its needs were added up")
-    lanes = share.size
-    by_slot = np.append(share, 0.0)[cohort.server]  # NOBODY is the last entry
-    taken = cohort.left * by_slot
-    cohort.left = cohort.left - taken
-    used = cohort.need_s * share
-    cohort.need_s = np.where(share == 1.0, 0.0, cohort.need_s - used)
-    slots = cohort.slots
-    by_lane = sum_by(cohort.server + 1, taken, lanes + 1)[1:]
-    at = np.flatnonzero(by_lane)
-    service = used[at] * slow[at] / by_lane[at]
-    latency = np.maximum(middle_s[at] - cohort.middle_s, service)
-    portion = Portion(cohort, slots, cohort.server, taken, at, by_lane[at], latency)
-    _compact(cohort)
-    return portion
+    return known[0] if len(known) == 1 else np.concatenate(known)
 
 
-def _compact(cohort: Cohort) -> None:
-    """Keep only slots with something left, once they are the lesser half."""
-    left = np.count_nonzero(cohort.left)
-    if 2 * left <= cohort.slots.size and cohort.server is not None:
-        keep = np.flatnonzero(cohort.left)
-        cohort.slots, cohort.left, cohort.server = cohort.slots[keep], cohort.left[keep], cohort.server[keep]
+def _parts(cohorts: Sequence[Cohort]) -> list[slice]:
+    """Return where each cohort's entries are in the flat arrays."""
+    parts, begin = [], 0
+    for cohort in cohorts:
+        parts.append(slice(begin, begin + cohort.slots.size))
+        begin += cohort.slots.size
+    return parts
+
+
+def _by_row_and_lane(row: IntArray, server: IntArray, values: FloatArray, shape: tuple[int, ...]) -> FloatArray:
+    """Add up `values` by row and lane, less what nobody serves; `shape` is the number of rows and of lanes."""
+    rows, width = shape[0], shape[1] + 1
+    where = server if rows == 1 else row * width + server
+    return sum_by(where, values, rows * width).reshape(rows, width)[:, 1:]
 
 
 def _joined(older: Cohort, newer: Cohort) -> Cohort:

@@ -6,7 +6,7 @@ import numpy as np
 
 from evenflow.model import LaneId, RoutingTable, SlotId
 from evenflow.model.slots import IntArray
-from evenflow.sim.quantum.backlog import NOBODY, Cohort
+from evenflow.sim.quantum.backlog import NOBODY
 
 _NO_STEP = -1
 
@@ -22,6 +22,13 @@ class Placement:
         self.spilled = np.zeros(slots, np.bool_)
         self.source = table.owners.copy()
         self.boundary = np.full(slots, _NO_STEP, np.int64)
+        self.settle()
+
+    def settle(self) -> None:
+        """Look up who takes in and who serves what comes now; that holds until the next change."""
+        self._taker: IntArray = np.where(self.absent, NOBODY, self.owner + 1)
+        self._server: IntArray = np.where(self.spilled, NOBODY, self._taker)
+        self._two_servers = self.has_boundaries
         self.changed = False
 
     @property
@@ -58,13 +65,15 @@ class Placement:
         """The lane at which what waits for each slot is: the old owner until it has drained."""
         return np.where(self.boundary != _NO_STEP, self.source, self.owner)
 
-    def servers(self, cohort: Cohort) -> IntArray:
-        """Return the lane that may serve each entry of a cohort, NOBODY where the state is not at hand."""
-        return np.where(self.spilled[cohort.slots], NOBODY, self.takers(cohort))
+    def servers(self, slots: IntArray, steps: IntArray | int) -> IntArray:
+        """Return who may serve records of `slots` that came in `steps`, NOBODY where the state is not at hand."""
+        if not self._two_servers:
+            return self._server[slots]
+        return np.where(self.spilled[slots], NOBODY, self.takers(slots, steps))
 
-    def takers(self, cohort: Cohort) -> IntArray:
-        """Return the lane that may take in each entry of a cohort, be it only to put it aside."""
-        slots = cohort.slots
-        lanes = np.where(self.absent[slots], NOBODY, self.owner[slots])
-        old = cohort.step < self.boundary[slots]
-        return np.where(old, self.source[slots], lanes) if old.any() else lanes
+    def takers(self, slots: IntArray, steps: IntArray | int) -> IntArray:
+        """Return who may take in records of `slots` that came in `steps`, be it only to put them aside."""
+        takers = self._taker[slots]
+        if not self._two_servers:
+            return takers
+        return np.where(steps < self.boundary[slots], self.source[slots] + 1, takers)

@@ -30,14 +30,14 @@ class Service:
         """Owners, or what is in memory, have changed."""
         if self.spool_s is not None:
             self.backlog.cost_s = np.where(self.placement.spilled, self.spool_s, self.cost_s)
+        self.placement.settle()
         self.backlog.reassign()
         self.spool.reassign()
-        self.placement.changed = False
 
     def join_old(self) -> None:
         """Keep the number of cohorts in bounds."""
         self.spool.join_old()
-        if not self.placement.has_boundaries:
+        if len(self.backlog.cohorts) > self.backlog.most and not self.placement.has_boundaries:
             self.backlog.join_old()
 
     def waiting(self) -> FloatArray:
@@ -49,34 +49,39 @@ class Service:
         chores = self.chores.work(np.full(slow.size, span_s))
         if paused:
             return [], chores
-        served: list[Portion] = []
         used = chores.copy()
+        old: Portion | None = None
         if self.spool.cohorts:
-            served, on_spool = self.spool.serve(span_s - used, now_s + used, slow, self.placement.servers)
-            for portion in served:
-                self.spooled[portion.slots] -= portion.records
+            old, on_spool = self.spool.serve(span_s - used, now_s + used, slow, self.placement.servers)
+            if old is not None:
+                np.subtract.at(self.spooled, old.slots, old.records)
             used += on_spool
         fresh = self.placement.servers if self.spool_s is None else self.placement.takers
-        portions, on_fresh = self.backlog.serve(span_s - used, now_s + used, slow, fresh)
-        return served + [self._put_aside(portion) for portion in portions], used + on_fresh
+        new, on_fresh = self.backlog.serve(span_s - used, now_s + used, slow, fresh)
+        if new is not None and self.spool_s is not None:
+            new = self._put_aside(new)
+        return [portion for portion in (old, new) if portion is not None], used + on_fresh
 
     def _put_aside(self, portion: Portion) -> Portion:
         """Spool the part of a portion whose slots are on disk; return the rest, which was served."""
         aside = self.placement.spilled[portion.slots] & (portion.records > 0)
-        if self.spool_s is None or not aside.any():
+        if not aside.any():
             return portion
-        slots, records, cohort = portion.slots[aside], portion.records[aside], portion.cohort
-        self.spool.add(cohort.step, cohort.since_s, cohort.until_s, slots, records)
-        self.spooled[slots] += records
-        kept = np.where(aside, 0.0, portion.records)
-        return portion.only(kept)
+        row, slots, records = portion.row[aside], portion.slots[aside], portion.records[aside]
+        for at, cohort in enumerate(portion.cohorts):
+            here = row == at
+            self.spool.add(cohort.step, cohort.since_s, cohort.until_s, slots[here], records[here])
+        np.add.at(self.spooled, slots, records)
+        return portion.only(np.where(aside, 0.0, portion.records))
 
 
 def book(portions: list[Portion], counts: Counts, recorder: Recorder, cost_s: FloatArray, slow: FloatArray) -> None:
     """Count what was served, by slot and by lane."""
+    by_server = np.append(0.0, slow)
     for portion in portions:
-        counts.served[portion.slots] += portion.records
-        counts.busy_s[portion.slots] += portion.records * cost_s[portion.slots] * np.append(slow, 0.0)[portion.server]
+        busy_s = portion.records * cost_s[portion.slots] * by_server[portion.server]
+        np.add.at(counts.served, portion.slots, portion.records)  # a slot may be there once per cohort
+        np.add.at(counts.busy_s, portion.slots, busy_s)
         recorder.served(portion.lanes, portion.by_lane, portion.latency_s)
 
 

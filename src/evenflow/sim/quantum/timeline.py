@@ -152,7 +152,7 @@ class Recorder:
 
     def served(self, lanes: IntArray, records: FloatArray, latency_s: FloatArray) -> None:
         """Lanes have served records with a latency."""
-        self._served[lanes] += records
+        np.add.at(self._served, lanes, records)  # a lane may be there once per cohort
         self._latencies.append(latency_s)
         self._weights.append(records)
 
