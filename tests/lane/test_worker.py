@@ -313,6 +313,16 @@ class TestLeaving:
 
 
 class TestWork:
+    def test_time_without_a_core_is_charged_to_no_slot(self, tmp_path: Path) -> None:
+        lane = Lane(tmp_path)
+        lane.adopt(SlotToLoad(1, -1), SlotToLoad(2, -1))
+        lane.worker.clock = iter([10.0, 13.0, 13.0]).__next__  # by the clock 3 s, of which others had the core for 2 s
+        lane.worker.needed = iter([5.0, 6.0]).__next__
+        done = lane.work(Advance(-1, 0, (1, 2)), e0=[(1, 1), (5, 1), (9, 1), (2, 1)])
+        (epoch,) = done.loads
+        assert (epoch.busy_s, epoch.crowded_s) == (3.0, 2.0)
+        assert dict(zip(epoch.load.slots, epoch.load.busy_s, strict=True)) == {1: 0.75, 2: 0.25}
+
     @pytest.mark.parametrize("since", [0, 2])
     def test_it_must_begin_where_the_slot_is(self, tmp_path: Path, written: Written, since: int) -> None:
         lane = Lane(tmp_path)

@@ -40,6 +40,7 @@ class LaneJson(msgspec.Struct, forbid_unknown_fields=True):
     window_s: Span = 1.0
     memory_budget: Count | None = None
     queue: Count | None = None
+    crowded_s: Seconds = 0.0
 
 
 class SlotJson(msgspec.Struct, forbid_unknown_fields=True):
@@ -109,7 +110,10 @@ def write_journal_json(journal: Journal) -> bytes:
 
 def _as_json(window: LoadWindow, table: RoutingTable) -> WindowJson:
     loads = window.slots
-    lanes = [LaneJson(one.lane, one.idle_s, one.window_s, one.memory_budget, one.queue) for one in window.lanes]
+    lanes = [
+        LaneJson(one.lane, one.idle_s, one.window_s, one.memory_budget, one.queue, one.crowded_s)
+        for one in window.lanes
+    ]
     columns = (table.owners, loads.records, loads.busy_s, loads.state_bytes, loads.pending, loads.spilled)
     rows = zip(*(column.tolist() for column in columns), strict=True)
     return WindowJson(lanes, [SlotJson(slot, *row) for slot, row in enumerate(rows)])
@@ -177,10 +181,13 @@ def _window(window: WindowJson, labels: np.typing.NDArray[np.int64], name: str) 
     lanes = tuple(
         LaneLoad(
             lane.lane,
-            max(0.0, lane.window_s - used[position[lane.lane]]) if lane.idle_s is None else lane.idle_s,
+            max(0.0, lane.window_s - lane.crowded_s - used[position[lane.lane]])
+            if lane.idle_s is None
+            else lane.idle_s,
             lane.window_s,
             lane.memory_budget,
             int(waiting[position[lane.lane]]) if lane.queue is None else lane.queue,
+            lane.crowded_s,
         )
         for lane in window.lanes
     )

@@ -150,12 +150,13 @@ class SlotColumns(msgspec.Struct, frozen=True):
 
 
 class EpochLoad(msgspec.Struct, frozen=True):
-    """What one epoch cost."""
+    """What one epoch cost: `busy_s` by the clock, `crowded_s` of it without a core, which no slot is charged for."""
 
     epoch: int
     load: SlotColumns
     rows: int
     busy_s: float
+    crowded_s: float = 0.0
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):

@@ -37,6 +37,7 @@ from evenflow.lane.messages import (
 )
 from evenflow.model.slots import FloatArray, IntArray
 from evenflow.operators import SLOT, Apply, Folded, Operator, Resident
+from evenflow.operators.clock import NeededTime
 from evenflow.state import (
     FileRef,
     Folder,
@@ -96,6 +97,7 @@ class LaneWorker:
     folder: Folder
     faults: Faults = field(default_factory=Faults)
     clock: Callable[[], float] = time.perf_counter
+    needed: Callable[[], float] = field(default_factory=NeededTime)
     background: Background = field(default_factory=Inline)
     _resident: Resident = field(init=False)
     _versions: dict[int, int] = field(default_factory=dict)  # of the slots that this lane serves
@@ -237,7 +239,7 @@ class LaneWorker:
     # --- work ----------------------------------------------------------------------------------------------------
 
     def _work(self, message: Work) -> Done:
-        began = self.clock()
+        began, needed = self.clock(), self.needed()
         idle_s, lane = began - self._idle_since, self.config.lane
         self._check(message)
         self.faults.reach("lane.before-fold", lane, message.epoch)
@@ -249,11 +251,12 @@ class LaneWorker:
             self._versions.update(dict.fromkeys(advance.slots, advance.version))
         self._keep_pace(sum(int(counts.sum()) for counts in records.values()), began)
         busy_s = self.clock() - began
+        needed_s = min(busy_s, max(0.0, self.needed() - needed))
         self._idle_since = self.clock()
         held = np.zeros(self.config.slots, dtype=bool)
         held[list(self._versions)] = True
         sizes, keys = self._resident.slot_bytes() * held, self._resident.slot_rows() * held
-        loads = self._loads(records, folded, busy_s, sizes)
+        loads = self._loads(records, folded, busy_s, needed_s, sizes)
         return Done(commit, loads, idle_s, int(keys.sum()), int(sizes.sum()))
 
     def _check(self, message: Work) -> None:
@@ -328,29 +331,35 @@ class LaneWorker:
             time.sleep(max(0.0, rows / self.config.rows_per_second - (self.clock() - began)))
 
     def _loads(
-        self, records: dict[int, IntArray], folded: dict[int, Folded], busy_s: float, sizes: IntArray
+        self,
+        records: dict[int, IntArray],
+        folded: dict[int, Folded],
+        busy_s: float,
+        needed_s: float,
+        sizes: IntArray,
     ) -> tuple[EpochLoad, ...]:
-        """Share the busy time out by rows."""
+        """Say what each slot cost: what its operator measured, or by rows; time without a core is nobody's cost."""
         total = sum(int(counts.sum()) for counts in records.values())
         loads = []
         for epoch, counts in records.items():
             rows = int(counts.sum())
-            part = busy_s * rows / total if total else busy_s / len(records)
-            known = folded[epoch].busy_s if epoch in folded else None
-            loads.append(EpochLoad(epoch, _columns(counts, sizes, part, known), rows, part))
+            share = rows / total if total else 1 / len(records)
+            measured = folded[epoch].busy_s if epoch in folded else None
+            if measured is None or self.config.rows_per_second is not None:
+                weights = counts if measured is None else measured
+                measured = weights * (needed_s * share / max(1e-9, weights.sum()))
+            columns = _columns(counts, sizes, measured)
+            loads.append(EpochLoad(epoch, columns, rows, busy_s * share, (busy_s - needed_s) * share))
         return tuple(loads)
 
 
-def _columns(records: IntArray, sizes: IntArray, busy_s: float, known: FloatArray | None) -> SlotColumns:
-    """Report every slot with records or state; busy time is shared out by records unless the operator knows."""
-    shares = records.astype(np.float64) if known is None else known
-    total = float(shares.sum())
-    busy = shares * (busy_s / total) if total > 0 else np.zeros(records.size)
+def _columns(records: IntArray, sizes: IntArray, busy_s: FloatArray) -> SlotColumns:
+    """Report every slot with records or state."""
     listed = np.flatnonzero((records > 0) | (sizes > 0))
     return SlotColumns(
         tuple(listed.tolist()),
         tuple(records[listed].tolist()),
-        tuple(busy[listed].tolist()),
+        tuple(busy_s[listed].tolist()),
         tuple(sizes[listed].tolist()),
     )
 

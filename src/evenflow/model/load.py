@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -75,13 +75,17 @@ class SlotLoads(ArrayValue):
 
 @dataclass(frozen=True, slots=True)
 class LaneLoad:
-    """What one lane did in a span of time: how long it waited for input, and what it still has to do."""
+    """What one lane did in a span of time: how long it waited for input, and what it still has to do.
+
+    `crowded_s`: how long it had work and could not, since other work had its core.
+    """
 
     lane: LaneId
     idle_s: float = 0.0
     window_s: float = 1.0
     memory_budget: int | None = None
     queue: int = 0
+    crowded_s: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse numbers that no clock or counter gives."""
@@ -91,6 +95,11 @@ class LaneLoad:
                 refuse_bad_numbers(f"lane {self.lane}: {part.name}", np.asarray(value))
         if self.window_s <= 0:
             raise InputError(f"lane {self.lane}: window_s must be above 0, got {self.window_s}")
+
+    @property
+    def free_share(self) -> float:
+        """The share of the span in which the lane had a core, or would have had one."""
+        return min(1.0, max(0.01, 1.0 - self.crowded_s / self.window_s))
 
     @property
     def utilisation(self) -> float:
@@ -232,7 +241,12 @@ def _later(before: LaneLoad | None, now: LaneLoad) -> LaneLoad:
     """Return the load of a lane over two spans in a row."""
     if before is None:
         return now
-    return LaneLoad(now.lane, before.idle_s + now.idle_s, before.window_s + now.window_s, now.memory_budget, now.queue)
+    return replace(
+        now,
+        idle_s=before.idle_s + now.idle_s,
+        window_s=before.window_s + now.window_s,
+        crowded_s=before.crowded_s + now.crowded_s,
+    )
 
 
 def window_of(table: RoutingTable, loads: SlotLoads, lanes: Sequence[LaneLoad] | None = None) -> LoadWindow:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -13,6 +12,7 @@ import pyarrow as pa
 from evenflow.errors import InputError, OperatorError
 from evenflow.model.slots import FloatArray, IntArray
 from evenflow.operators.base import HASH, SLOT, Folded
+from evenflow.operators.clock import NeededTime
 from evenflow.operators.keys import check_keys
 from evenflow.operators.output import conform
 from evenflow.operators.stored_state import StoredState, load_state, store_state
@@ -52,7 +52,7 @@ class SlotOperator(ABC):
 class Apply:
     """Runs a `SlotOperator`."""
 
-    def __init__(self, operator: SlotOperator, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, operator: SlotOperator, clock: Callable[[], float] | None = None) -> None:
         """Wrap the user's operator; `clock` measures what each slot costs."""
         if not isinstance(operator, SlotOperator):
             made = " (the class itself: call it)" if isinstance(operator, type) else ""
@@ -60,7 +60,7 @@ class Apply:
         if operator.frame not in ("arrow", "pandas"):
             raise InputError(f"{type(operator).__name__}.frame is 'arrow' or 'pandas', got {operator.frame!r}")
         self.operator = operator
-        self.clock = clock
+        self.clock = clock or NeededTime()
 
     @property
     def name(self) -> str:

@@ -181,7 +181,7 @@ def _problem(view: LoadView, speeds: Speeds, recent: _Recent) -> Problem:
     budget = view.last.lane_column("memory_budget")
     held = view.lane_sums(state)
     return Problem(
-        work=(recent.busy_s + _waiting_s(view.last, home)) / slowness[home],
+        work=(recent.busy_s + _waiting_s(view.last, home)) / speeds.own_factors(view.table)[home],
         size=state,
         home=home,
         slowness=slowness,

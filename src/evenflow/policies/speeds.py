@@ -4,6 +4,9 @@ A record that costs much may lie in a costly slot or on a slow lane; one window 
 can be told: a slot that costs more per record on its new lane than on its old one (the lanes differ), and all
 slots of a lane getting dearer at once while others do not (the lane has slowed down). Until there is such
 evidence, lanes count as equally fast.
+
+A lane whose core is taken by other work says so itself (`crowded_s`); that is no cost of its slots. It counts when it
+lasts for two windows, since a lane that only works now and then often does so when all others do.
 """
 
 from __future__ import annotations
@@ -26,22 +29,31 @@ _MAD_TO_SIGMA = 1.4826  # median absolute deviation to standard deviation, norma
 class Speeds(ArrayValue):
     """What is known so far: per slot the log of its last cost per record and where that was; per lane its slowness.
 
-    Costs are NaN for slots never seen at work; `slowness` is a log, 0 for a lane as fast as the middle one.
+    Costs are NaN for slots never seen at work; `slowness` is a log, 0 for a lane as fast as the middle one. `crowding`:
+    per lane the log of how much longer all takes there for lack of a core, in the newest window and the one before.
     """
 
     cost: FloatArray
     seen_on: IntArray
     slowness: tuple[tuple[LaneId, float], ...]
+    crowding: tuple[tuple[LaneId, tuple[float, float]], ...] = ()
 
     @classmethod
     def unknown(cls, table: RoutingTable) -> Speeds:
         """Return the state of knowing nothing: all lanes alike."""
         return cls(np.full(table.slots, np.nan), table.owners, ())
 
-    def factors(self, table: RoutingTable) -> FloatArray:
-        """Return how many times slower than the middle each lane of `table` is."""
+    def own_factors(self, table: RoutingTable) -> FloatArray:
+        """Return how many times slower than the middle each lane of `table` is when it has its core to itself."""
         known = dict(self.slowness)
         return np.exp([known.get(lane, 0.0) for lane in table.lanes])
+
+    def factors(self, table: RoutingTable) -> FloatArray:
+        """Return how many times slower than the middle each lane of `table` is, with the cores it has to share."""
+        crowding = dict(self.crowding)
+        lasting = np.array([min(crowding.get(lane, (0.0, 0.0))) for lane in table.lanes])
+        more = lasting - lasting.min()
+        return self.own_factors(table) * np.exp(np.where(more > _DEADBAND, more, 0.0))
 
     def after(self, window: LoadWindow, table: RoutingTable) -> Speeds:
         """Return what is known after one more window, served under `table`."""
@@ -55,7 +67,15 @@ class Speeds(ArrayValue):
         self._compare_lanes(known, change, table)
         cost = np.where(np.isnan(now), self.cost, now)
         seen_on = np.where(np.isnan(now), self.seen_on, table.owners)
-        return Speeds(cost, seen_on, tuple(sorted((lane, known.get(lane, 0.0)) for lane in table.lanes)))
+        slowness = tuple(sorted((lane, known.get(lane, 0.0)) for lane in table.lanes))
+        return Speeds(cost, seen_on, slowness, self._crowding_with(window))
+
+    def _crowding_with(self, window: LoadWindow) -> tuple[tuple[LaneId, tuple[float, float]], ...]:
+        before = dict(self.crowding)
+        return tuple(
+            (load.lane, (float(-np.log(load.free_share)), before.get(load.lane, (0.0, 0.0))[0]))
+            for load in window.lanes
+        )
 
     def _follow_pace(self, known: dict[LaneId, float], change: FloatArray, table: RoutingTable) -> None:
         """Lanes whose own slots all changed their cost alike have changed their pace."""

@@ -546,5 +546,6 @@ def _load_report(lane: LaneId, loads: Sequence[EpochLoad], idle_s: float, queue:
     sizes[where] = column("state_bytes")  # of a slot that comes twice, the newest
     records, busy_s = (np.bincount(where, column(name), slots.size) for name in ("records", "busy_s"))
     span_s = idle_s + sum(each.busy_s for each in loads)
-    lane_load = LaneLoad(lane, max(0.0, idle_s), max(1e-9, span_s), queue=queue)
+    crowded_s = sum(each.crowded_s for each in loads)
+    lane_load = LaneLoad(lane, max(0.0, idle_s), max(1e-9, span_s), queue=queue, crowded_s=crowded_s)
     return LoadReport(loads[-1].epoch, lane_load, slots, SlotLoads.of(records, busy_s, sizes))
