@@ -107,18 +107,18 @@ class Backlog:
             return None, np.zeros(lanes)
         self._add_up(lanes, servers)
         needs = self._need_s * slow
-        ends = np.cumsum(needs, axis=0)
+        ends = needs.cumsum(axis=0)
         begins = ends - needs
-        share = np.divide(budget_s - begins, needs, out=np.zeros_like(needs), where=needs > 0)
+        share = np.divide(budget_s - begins, needs, out=np.zeros(needs.shape), where=needs > 0)
         share = np.minimum(np.maximum(share, 0.0), 1.0)
         share[share >= _ALL] = 1.0
         used_s = np.minimum(np.maximum(budget_s, 0.0), ends[-1])
-        rows = np.flatnonzero(share.any(axis=1))
+        rows = share.any(axis=1).nonzero()[0]
         if not rows.size:
             return None, used_s
-        middle_s = began_s + begins[rows] + share[rows] * needs[rows] / 2
-        portion = self._take(rows, share[rows], middle_s, slow)
-        return portion, used_s
+        share = share[rows]
+        middle_s = began_s + begins[rows] + share * needs[rows] / 2
+        return self._take(rows, share, middle_s, slow), used_s
 
     def join_old(self) -> None:
         """Join neighbours that are old for their length, once there are very many; only while no boundary matters."""
@@ -165,11 +165,12 @@ class Backlog:
         used_s = need_s * share
         self._need_s[rows] = np.where(share == 1.0, 0.0, need_s - used_s)
         by_lane = _by_row_and_lane(row, server, taken, share.shape)
-        at, lanes = np.nonzero(by_lane)
-        records = by_lane[at, lanes]
-        service_s = used_s[at, lanes] * slow[lanes] / records
+        some = by_lane != 0.0
+        at, lanes = some.nonzero()
+        records = by_lane[some]
+        service_s = (used_s * slow)[some] / records
         came_s = np.array([cohort.middle_s for cohort in cohorts])
-        latency_s = np.maximum(middle_s[at, lanes] - came_s[at], service_s)
+        latency_s = np.maximum(middle_s[some] - came_s[at], service_s)
         self._keep(cohorts, left - taken)
         return Portion(cohorts, row, slots, server, taken, at, lanes, records, latency_s)
 
@@ -180,7 +181,7 @@ class Backlog:
             cohort.left = left[part]
             some = np.count_nonzero(cohort.left)
             if 2 * some <= cohort.slots.size and cohort.server is not None:
-                keep = np.flatnonzero(cohort.left)
+                keep = cohort.left.nonzero()[0]
                 cohort.slots, cohort.left, cohort.server = cohort.slots[keep], cohort.left[keep], cohort.server[keep]
             emptied = emptied or not some
         if emptied:

@@ -169,7 +169,7 @@ class Cluster:
             records = self._admit(offered)
             refused = 0.0 if records is offered else float(offered.sum() - records.sum())
         self.counts.arrived += records
-        slots = np.flatnonzero(records)
+        slots = records.nonzero()[0]
         self.service.backlog.add(self.at, self.now_s, self.now_s + scenario.step_s, slots, records[slots])
         self.recorder.came(float(records.sum()), refused)
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from evenflow.errors import InputError
 from evenflow.model.slots import BoolArray, FloatArray, IntArray
+from evenflow.sim.quantum.counts import sum_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +66,9 @@ class Producers:
         """Produce as much as there is room for, hand over what connections take; return that, by slot."""
         lanes = self.sent.shape[1]
         room = np.maximum(0.0, self._connection(lanes) - self.sent)
-        held = _by_lane(np.where(stalled, 0.0, self.buffer), owner, lanes)
+        held = _by_lane(_without(self.buffer, stalled), owner, lanes)
         aside = self.buffer[:, stalled].sum(axis=1)
-        by_lane = _by_lane(np.where(stalled, 0.0, shares)[None, :], owner, lanes)[0]
+        by_lane = _by_lane(_without(shares[None, :], stalled), owner, lanes)[0]
         if self.flow.exchange:
             count = _until_one_is_full(room - held, by_lane)
             count = np.where(aside > 0, 0.0, count)  # a tuple for a stalled slot is in the way of all others
@@ -120,23 +121,32 @@ class Producers:
 
     def _send(self, room: FloatArray, owner: IntArray, stalled: BoolArray) -> FloatArray:
         lanes = room.shape[1]
-        ready = np.where(stalled, 0.0, self.buffer)
+        ready = _without(self.buffer, stalled)
         held = _by_lane(ready, owner, lanes)
         if self.flow.packet_records is not None:
             partial = self._partial if self.rows == self.flow.producers else self._partial.sum(axis=0, keepdims=True)
             room = np.minimum(room, np.maximum(0.0, held - partial))
         going = _in_turn(ready, owner, room, held)
-        self.buffer -= going
+        self.buffer = self.buffer - going  # a new array: `going` may be the old one
         self.sent += _by_lane(going, owner, lanes)
         total: FloatArray = going.sum(axis=0)
         return total
 
 
+def _without(values: FloatArray, stalled: BoolArray) -> FloatArray:
+    """Return the columns of slots that are not stalled, zeros for the others; the very array if there are none."""
+    return np.where(stalled, 0.0, values) if stalled.any() else values
+
+
 def _by_lane(values: FloatArray, owner: IntArray, lanes: int) -> FloatArray:
     """Add up the columns of each row by lane."""
     rows = values.shape[0]
-    index = (owner[None, :] + lanes * np.arange(rows)[:, None]).ravel()
-    return np.bincount(index, weights=values.ravel(), minlength=rows * lanes).reshape(rows, lanes).astype(np.float64)
+    return sum_by(_connections(owner, rows, lanes), values.ravel(), rows * lanes).reshape(rows, lanes)
+
+
+def _connections(owner: IntArray, rows: int, lanes: int) -> IntArray:
+    """Number the connections, producer by producer; return that of each producer and slot."""
+    return owner if rows == 1 else (owner[None, :] + lanes * np.arange(rows)[:, None]).ravel()
 
 
 def _in_turn(ready: FloatArray, owner: IntArray, room: FloatArray, held: FloatArray) -> FloatArray:
@@ -147,14 +157,15 @@ def _in_turn(ready: FloatArray, owner: IntArray, room: FloatArray, held: FloatAr
     tight = held > room
     if not tight.any():
         return ready
-    group = (owner[None, :] + room.shape[1] * np.arange(room.shape[0])[:, None]).ravel()
-    at = np.flatnonzero(tight[:, owner].ravel() & (ready.ravel() > 0))
+    group = _connections(owner, *room.shape)
+    at = (tight.ravel()[group] & (ready.ravel() > 0)).nonzero()[0]
     amount, where = ready.ravel()[at], group[at]
     order = np.argsort(where + amount / (2 * amount.max()))  # by connection, then by amount
     at, amount, where = at[order], amount[order], where[order]
-    first = np.flatnonzero(np.diff(where, prepend=-1))
-    count = np.diff(first, append=at.size)
-    before = np.cumsum(amount) - amount
+    count = np.bincount(where)
+    count = count[count > 0]
+    first = count.cumsum() - count
+    before = amount.cumsum() - amount
     before -= np.repeat(before[first], count)
     others = np.repeat(first + count, count) - np.arange(at.size)  # itself and those with more
     level = (room.ravel()[where] - before) / others
@@ -183,14 +194,14 @@ def _until_buffer_is_full(
     over = np.maximum(0.0, -free).sum(axis=1)  # what is in the buffer already and finds no place
     left = space - over
     full_at = np.maximum(0.0, free) / shares
-    order = np.argsort(full_at, axis=1)
-    at = np.take_along_axis(full_at, order, axis=1)
-    slope = aside + np.cumsum(shares[order], axis=1)  # after the connection `at` is full
-    before = np.concatenate([np.full((at.shape[0], 1), aside), slope[:, :-1]], axis=1)
-    gaps = np.diff(at, axis=1, prepend=0.0)
-    grown = np.cumsum(before * gaps, axis=1)  # left over by the time the connection `at` is full
-    piece = np.count_nonzero(grown <= left[:, None], axis=1)
-    rows = np.arange(at.shape[0])
+    order = full_at.argsort(axis=1)
+    rows = np.arange(full_at.shape[0])
+    at = full_at[rows[:, None], order]
+    slope = aside + shares[order].cumsum(axis=1)  # after the connection `at` is full
+    before, gaps = np.full(at.shape, aside), at.copy()
+    before[:, 1:], gaps[:, 1:] = slope[:, :-1], at[:, 1:] - at[:, :-1]
+    grown = (before * gaps).cumsum(axis=1)  # left over by the time the connection `at` is full
+    piece = (grown <= left[:, None]).sum(axis=1)
     last = np.maximum(piece - 1, 0)
     start = np.where(piece > 0, at[rows, last], 0.0)
     have = np.where(piece > 0, grown[rows, last], 0.0)
