@@ -18,15 +18,16 @@ from evenflow.model.slots import FloatArray
 from evenflow.policies import policy_named, proposal_of
 from evenflow.reproduce.experiment import Check, Outcome, Panel, Picture, Series, Settings
 from evenflow.reproduce.flux.cluster import LOADED_SPEED, evenly_spread, self_similar
-from evenflow.reproduce.spark_runs.run import SparkRun, SparkScenario, limited, local_spark, run_on_spark
+from evenflow.reproduce.spark_runs.run import SparkRun, SparkScenario, decide_by, limited, local_spark, run_on_spark
 from evenflow.reproduce.spark_runs.slow import SlowSpan
 from evenflow.reproduce.verdicts import checked, holds
 
 _LANES = 4
 _CAPACITY = 1_000.0
-_FILE_S = 0.25
-_AHEAD = 3.0  # times as much comes in as the lanes serve: an epoch is one file, 0.75 s of their work
+_FILE_S = 0.2
+_AHEAD = 3.0  # times as much comes in as the lanes serve: an epoch is one file, 0.6 s of their work
 _EPOCH_S = _FILE_S * _AHEAD
+_SLACK = 1  # epochs by which a lane may lag behind; what is under way when slots move delays the next round
 _BEGIN_S = 2.0  # not counted: the first epochs fill the lanes
 _BUSY_MACHINE = "other work on the machine makes epochs longer, and lanes wait for them"
 _AT_ONCE = {"settle_windows": 0, "warm_up_windows": 1}
@@ -40,7 +41,7 @@ def _scenario(seconds: float, settings: Settings, slots_per_lane: int = 16, **ch
         rate=_AHEAD * _LANES * _CAPACITY,
         seconds=seconds,
         strategy="sudden",
-        max_lag=4,
+        max_lag=_SLACK,
         seed=settings.seed,
         controller=_AT_ONCE,
         slow_speed=LOADED_SPEED,
@@ -171,7 +172,6 @@ def buffer_checks(
 # --- FX-E2: reaction --------------------------------------------------------------------------------------------------
 
 _LOAD_FROM_S = 4.0
-_SLACK = 2  # epochs by which a lane may lag behind: the slow one fills them in about as long as the paper's buffer
 _PAPER_STEADY_S = 9.0
 
 
@@ -179,11 +179,11 @@ def run_e2(settings: Settings) -> Outcome:
     """FX-E2: one lane turns slow."""
     slots_per_lane = 8 if settings.quick else 16
     load = [SlowSpan(0, _LOAD_FROM_S)]
-    plain = _scenario(8.0 if settings.quick else 12.0, settings, slots_per_lane, max_lag=_SLACK)
+    plain = _scenario(8.0 if settings.quick else 12.0, settings, slots_per_lane)
     arms = [
         plain,
         replace(plain, seconds=16.0 if settings.quick else 24.0, slow=load),
-        replace(plain, seconds=28.0 if settings.quick else 60.0, slow=load, policy="flux-load"),
+        replace(plain, seconds=28.0 if settings.quick else 60.0, slow=load, actions=[decide_by("flux-load")]),
     ]
     unloaded, static, balancing = _arms(arms, settings)
     found = Reaction.of(unloaded, static, balancing, 4.0 if settings.quick else 10.0)
@@ -297,10 +297,10 @@ def run_e3(settings: Settings) -> Outcome:
     """FX-E3: more and more lanes are slow."""
     counts = [0, 1, 2, 4] if settings.quick else [0, 1, 2, 3, 4]
     slow = [[SlowSpan(lane) for lane in evenly_spread(count, _LANES)] for count in counts]
-    short, long = (9.0, 16.0) if settings.quick else (12.0, 36.0)
+    short, long = (9.0, 22.0) if settings.quick else (12.0, 36.0)
     arms = [
         *(_scenario(short, settings, _COARSE, slow=spans) for spans in slow),
-        *(_scenario(long, settings, _COARSE, slow=spans, policy="flux-load") for spans in slow),
+        *(_scenario(long, settings, _COARSE, slow=spans, actions=[decide_by("flux-load")]) for spans in slow),
     ]
     runs = _arms(arms, settings)
     full = runs[0].rate(_BEGIN_S)
@@ -392,7 +392,7 @@ def run_e4(settings: Settings) -> Outcome:
     arms = []
     for case in cases.values():
         arms.append(replace(case, seconds=min(seconds, 20.0)))
-        arms += [replace(case, policy=policy_named("flux-load", delta_min_s=delta)) for delta in deltas]
+        arms += [replace(case, actions=[decide_by(policy_named("flux-load", delta_min_s=delta))]) for delta in deltas]
     runs = _arms(arms, settings)
     rates = [run.rate(float(run.finished_s[-1]) / 2) for run in runs]
     static = {"unloaded": rates[0], "loaded": rates[len(deltas) + 1]}

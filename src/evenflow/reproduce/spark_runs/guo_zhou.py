@@ -21,7 +21,15 @@ from evenflow.policies import Policy
 from evenflow.reproduce.experiment import Check, Outcome, Panel, Picture, Series, Settings
 from evenflow.reproduce.guo_zhou.histograms import Trace, policy_with_seed, run_policy
 from evenflow.reproduce.guo_zhou.streams import SUBSTREAMS, Words
-from evenflow.reproduce.spark_runs.run import SparkRun, SparkScenario, limited, local_spark, run_on_spark
+from evenflow.reproduce.spark_runs.run import (
+    WARM_UP_FILES,
+    SparkRun,
+    SparkScenario,
+    decide_by,
+    limited,
+    local_spark,
+    run_on_spark,
+)
 from evenflow.reproduce.spark_runs.workload import HotPhase, SlotShares
 from evenflow.reproduce.verdicts import ascending, checked, holds, within
 from evenflow.spark import Query
@@ -89,6 +97,7 @@ def _traded(settings: Settings) -> dict[str, Traded]:
     """Run the four on Spark, and on the histograms of what they were given."""
     history, windows = (8, 24) if settings.quick else (24, 60)
     shares = _words(settings, history + windows)
+    seen = WARM_UP_FILES + history  # windows before the first decision: those of the warm-up are not looked at
     found = {}
     with local_spark(_TRADE_LANES) as spark:
         for at, name in enumerate(FOUR):
@@ -102,7 +111,8 @@ def _traded(settings: Settings) -> dict[str, Traded]:
                 strategy="sudden",
                 keys=_KEYS,
                 seed=settings.seed,
-                controller={"settle_windows": 0, "warm_up_windows": history, "history": history},
+                controller={"settle_windows": 0, "warm_up_windows": seen, "history": seen},
+                drain=True,
                 shares=shares,
                 file_s=_WINDOW_S,
                 files_per_epoch=1,
@@ -131,12 +141,11 @@ def _trade_note(found: dict[str, Traded]) -> str:
 def run_e3(settings: Settings) -> Outcome:
     """GZ-E3: mean and standard deviation of var(L)."""
     found = _traded(settings)
-    windows = range(1, len(found["clb"].variance) + 1)
     panel = Panel(
         f"Load imbalance over time, n = {_TRADE_LANES}",
         f"statistic window ({_WINDOW_S:g} s each)",
         "var(L) (rows²)",
-        [Series(name, list(windows)[: len(one.variance)], one.variance.tolist()) for name, one in found.items()],
+        [Series(name, list(range(1, one.variance.size + 1)), one.variance.tolist()) for name, one in found.items()],
         log_y=True,
     )
     data = {
@@ -374,13 +383,15 @@ def _ramp(name: str, most: int, stage_s: float, settings: Settings) -> SparkScen
         rate=_LOAD * _LANE_ROWS,
         seconds=most * stage_s,
         phases=[HotPhase(at * stage_s, rate=float(at + 1)) for at in range(most)],
-        policy=_policy(name, settings.seed, _PERIOD),
         strategy="sudden",
         max_lag=8,
         keys=_KEYS,
         seed=settings.seed,
         controller={"settle_windows": 0, "warm_up_windows": 1, "history": _PERIOD},
-        actions=[(at * stage_s - _AHEAD_S, partial(_go_on_with, lanes=at + 1)) for at in range(1, most)],
+        actions=[
+            decide_by(_policy(name, settings.seed, _PERIOD)),
+            *((at * stage_s - _AHEAD_S, partial(_go_on_with, lanes=at + 1)) for at in range(1, most)),
+        ],
         drain=True,
         first_lanes=1,
         shares=_words(settings, windows, _STOP_WORDS, _DAY),
@@ -396,6 +407,7 @@ def _go_on_with(query: Query, lanes: int) -> None:
 def _elastic(worth: Sequence[int], stage_s: float, settings: Settings) -> SparkScenario:
     """Return a run whose number of lanes is ELB's own wish."""
     middle = _LANE_ROWS * _WINDOW_S
+    policy = policy_with_seed("elb", settings.seed, lower=0.8 * middle, upper=1.2 * middle, max_lanes=max(worth))
     return SparkScenario(
         lanes=max(worth),
         slots=SUBSTREAMS,
@@ -403,12 +415,12 @@ def _elastic(worth: Sequence[int], stage_s: float, settings: Settings) -> SparkS
         rate=_LOAD * _LANE_ROWS,
         seconds=len(worth) * stage_s,
         phases=[HotPhase(at * stage_s, rate=float(each)) for at, each in enumerate(worth)],
-        policy=policy_with_seed("elb", settings.seed, lower=0.8 * middle, upper=1.2 * middle, max_lanes=max(worth)),
         strategy="sudden",
         max_lag=8,
         keys=_KEYS,
         seed=settings.seed,
         controller={"settle_windows": 0, "warm_up_windows": 1, "min_lanes": 1, "max_lanes": max(worth)},
+        actions=[decide_by(policy)],
         drain=True,
         first_lanes=1,
         shares=_words(settings, round(len(worth) * stage_s / _WINDOW_S), _STOP_WORDS, _DAY),

@@ -38,6 +38,7 @@ _TICK_S = 0.05
 _PATIENCE_S = 180.0  # with the warm-up: other work may share the machine
 _FILE_S = 0.25
 _WARM_UPS = 3
+WARM_UP_FILES = 2 * _WARM_UPS  # before the stream; as many epochs, where an epoch is a file
 _EPOCH = "500 milliseconds"
 _FILES_PER_EPOCH = 4
 _SLOW_FILE = "slow-lanes.json"
@@ -296,6 +297,11 @@ def _started(spark: SparkSession, scenario: SparkScenario, feed: PhasedFeed, fol
         .trigger(processingTime=_EPOCH)
         .start()
     )
+
+
+def decide_by(policy: str | Policy, at_s: float = 0.0) -> tuple[float, Callable[[Query], None]]:
+    """Return an action that puts a policy in force: what it is asked before, the warm-up, is no part of the stream."""
+    return at_s, lambda query: query.set_policy(policy)
 
 
 class _FirstAtOnce:
