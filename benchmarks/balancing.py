@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 import evenflow as ef
+from benchmarks.burning import Burning, turns_for
 from benchmarks.figures import Curve, Figure, Part
 from benchmarks.stage import Course, Ints, Setting, counts, reached, slots_of, wait_for
 from evenflow.control.journal import Decided
@@ -210,33 +215,103 @@ class Napping(ef.SlotOperator):
 def slow_lane(setting: Setting) -> Part:
     """One of 4 lanes turns 3 times slower: seen through busy time and relieved."""
     load, number, factor = _load(setting), 24 if setting.quick else 48, 3.0
-    epochs = [load.epoch(None, 0) for _ in range(number)]
-    rows, turning = load.rows(epochs), number // 4
-    possible = (LANES - 1 + 1 / factor) / LANES
-    figures, rates = [], {}
-    for policy in ("static", "even"):
-        feed = setting.feed(f"slow-{policy}")
-        some = epochs if policy == "even" else epochs[: turning + 6]  # the rest would only take long
-        for keys in some:
-            feed.give(keys)
-        pids = feed.folder / "slow-pids"
-        operator = Napping(setting.work_s() / (ROWS / LANES), pids, factor)
-        query = setting.start(feed, slots=SLOTS, lanes=LANES, operator=operator, policy=policy, max_lag=4)
-        wait_for(query, lambda: reached(query, turning))  # noqa: B023
+    pids = setting.folder / "slow-pids"
+
+    @contextlib.contextmanager
+    def turn(query: Query) -> Iterator[None]:
         pids.write_text(str(query.lanes()[1]["pid"]))
-        turned = time.time()
-        query.awaitTermination()
-        course = Course.of(query, len(some), SLOTS)
-        before = course.rate(rows[: len(some)], course.frontier_s(1), turned)
+        yield
+        pids.unlink()
+
+    disturbed = _Disturbed(
+        "slow",
+        load,
+        [load.epoch(None, 0) for _ in range(number)],
+        Napping(setting.work_s() / (ROWS / LANES), pids, factor),
+        turn,
+        possible=(LANES - 1 + 1 / factor) / LANES,
+    )
+    return disturbed.measured(setting)
+
+
+def crowded_lane(setting: Setting) -> Part:
+    """One of 2 lanes gets two rivals on its core: it says so itself, and is relieved. No sleep, no rate limit."""
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    if len(cores) < 2:  # noqa: PLR2004
+        raise SystemExit("crowded: two cores are needed, one for each lane")
+    load, number, rivals, rows = _load(setting, lanes=2), 24 if setting.quick else 40, 2, 4_000
+
+    @contextlib.contextmanager
+    def turn(query: Query) -> Iterator[None]:
+        for lane, core in enumerate(cores):
+            os.sched_setaffinity(query.lanes()[lane]["pid"], {core})
+        command = [sys.executable, "-c", _RIVAL, str(cores[1])]
+        crowd = [subprocess.Popen(command) for _ in range(rivals)]  # noqa: S603 - our own few words of Python
+        try:
+            yield
+        finally:
+            for rival in crowd:
+                rival.kill()
+                rival.wait()
+
+    disturbed = _Disturbed(
+        "crowded",
+        load,
+        [load.epoch(None, 0, rows) for _ in range(number)],
+        Burning(turns_for(0.3 / (rows / 2))),
+        turn,
+        possible=(1 + 1 / (1 + rivals)) / 2,
+    )
+    return disturbed.measured(setting)
+
+
+_RIVAL = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
+
+
+@dataclass
+class _Disturbed:
+    """A uniform load on equal lanes, of which lane 1 turns slow after a quarter of the epochs."""
+
+    name: str
+    load: Load
+    epochs: list[Ints]
+    operator: ef.SlotOperator
+    turn: Callable[[Query], AbstractContextManager[None]]
+    possible: float  # share of the rate that is left when the lane has turned
+
+    def measured(self, setting: Setting) -> Part:
+        """Return what is left of the rate, with and without balancing."""
+        figures, rates = [], {}
+        for policy in ("static", "even"):
+            query, rates[policy] = self._run(setting, policy)
+            figures.append(Figure(f"{policy}: rate with the {self.name} lane / rate before", rates[policy]))
+        left = {move["slot"] for move in query.moves() if move["source"] == 1}
+        share = rates["even"] / self.possible
+        return Part(
+            self.name,
+            [
+                *figures,
+                Figure(f"even: slots taken off the {self.name} lane, of {SLOTS // self.load.lanes}", len(left)),
+                Figure("even: of what the lanes could still do", share),
+            ],
+        )
+
+    def _run(self, setting: Setting, policy: str) -> tuple[Query, float]:
+        turning = len(self.epochs) // 4
+        # Without balancing the rest would only take long.
+        epochs = self.epochs if policy == "even" else self.epochs[: turning + 6]
+        feed = setting.feed(f"{self.name}-{policy}")
+        for keys in epochs:
+            feed.give(keys)
+        lanes = self.load.lanes
+        query = setting.start(feed, slots=SLOTS, lanes=lanes, operator=self.operator, policy=policy, max_lag=4)
+        wait_for(query, lambda: reached(query, turning))
+        with self.turn(query):
+            turned = time.time()
+            query.awaitTermination()
+        course, rows = Course.of(query, len(epochs), SLOTS), self.load.rows(epochs)
+        before = course.rate(rows, course.frontier_s(1), turned)
         if policy == "static":
-            after = course.rate(rows[: len(some)], turned, course.frontier_s(len(some) - 1))
-        else:
-            at = int(np.searchsorted(np.nanmax(course.committed_s, axis=1), turned))
-            after = course.steady_rate(rows, min(at + 6, number - 3))
-        rates[policy] = after / before
-        figures.append(Figure(f"{policy}: rate with the slow lane / rate before", rates[policy]))
-        if policy == "even":
-            left = [move for move in query.moves() if move["source"] == 1]
-            figures.append(Figure("even: slots taken off the slow lane", len(left)))
-    figures.append(Figure("even: of what the lanes could still do", rates["even"] / possible))
-    return Part("slow", figures)
+            return query, course.rate(rows, turned, course.frontier_s(len(epochs) - 1)) / before
+        at = int(np.searchsorted(np.nanmax(course.committed_s, axis=1), turned))
+        return query, course.steady_rate(rows, min(at + 6, len(epochs) - 3)) / before

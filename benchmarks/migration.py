@@ -12,6 +12,7 @@ long lanes work on an epoch follows from what an epoch costs beside that on this
     loop      80 % of the load on one of 4 lanes, under `even`; and what `even` costs when there is no skew
     elastic   2, 6, 3 lanes under load
     slow      a lane that turns slow
+    crowded   a lane whose core other work takes
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ PARTS: dict[str, Callable[[Setting], Part]] = {
     "loop": balancing.loop,
     "elastic": balancing.elastic,
     "slow": balancing.slow_lane,
+    "crowded": balancing.crowded_lane,
 }
 
 

@@ -12,7 +12,6 @@ import argparse
 import importlib.util
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from benchmarks.burning import Burning, burn, turns_for
 from benchmarks.figures import Figure, Part, write_json
 from benchmarks.stage import Course, Feed, Ints, session, slots_of
 
@@ -39,25 +39,6 @@ STATE = "total long, n long"
 OUTPUT = "key long, total long, n long"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-
-
-def burn(turns: int) -> int:
-    """Do work that nothing can skip."""
-    value = 1
-    for _ in range(turns):
-        value = (value * 1_103_515_245 + 12_345) & 0x7FFFFFFF
-    return value
-
-
-def turns_for(seconds: float) -> int:
-    """Return how many turns take so much CPU time here; the least of some trials, for others use the caches too."""
-    trial = 20_000
-    took = []
-    for _ in range(20):
-        began = time.thread_time()
-        burn(trial)
-        took.append(time.thread_time() - began)
-    return max(1, round(trial * seconds / min(took)))
 
 
 @dataclass(frozen=True)
@@ -89,31 +70,6 @@ class Took:
 
 
 # --- contenders ------------------------------------------------------------------------------------------------------
-
-
-class Burning(ef.SlotOperator):
-    """Sums and counts per key, at a price."""
-
-    output = pa.schema([("key", pa.int64()), ("total", pa.int64()), ("n", pa.int64())])
-
-    def __init__(self, turns: int) -> None:
-        """Burn so many turns per row."""
-        self.turns = turns
-
-    def init(self) -> dict[int, tuple[int, int]]:
-        """Start with no key."""
-        return {}
-
-    def process(self, state: dict[int, tuple[int, int]], rows: pa.Table) -> tuple[Any, pa.Table]:
-        """Fold one slot's rows."""
-        touched = set()
-        for key, value in zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True):
-            burn(self.turns)
-            total, n = state.get(key, (0, 0))
-            state[key] = (total + value, n + 1)
-            touched.add(key)
-        changed = [(key, *state[key]) for key in sorted(touched)]
-        return state, pa.table([pa.array(column) for column in zip(*changed, strict=True)], schema=self.output)
 
 
 def _evenflow(job: Job) -> Took:
