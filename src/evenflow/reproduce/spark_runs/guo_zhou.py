@@ -193,7 +193,7 @@ def _order_check(what: str, published: str, ours: dict[str, float]) -> Check:
 def _size_check(name: str, ours: float, model: float) -> Check:
     return checked(
         f"{name}: mean of var(L), against the same policy on the same histograms without an engine",
-        f"{model:.3g}",
+        f"(computed: {model:.3g})",
         f"{ours:.3g}",
         within(ours, model, 0.25, 2.0),
         "on Spark a decision takes effect some windows after the one it was made on, so a policy is asked less often "
@@ -270,7 +270,7 @@ def movement_checks(found: dict[str, Traded]) -> tuple[Check, ...]:
         *(
             checked(
                 f"{name}: % of the state moved per balancing, against the same policy on the same histograms",
-                f"{model[name]:.3g}",
+                f"(computed: {model[name]:.3g})",
                 f"{percent[name]:.3g}",
                 within(percent[name], model[name], 0.25, 2.0) if model[name] else holds(percent[name] == 0),
                 "on Spark a policy is asked less often while slots move, and each time has more to correct",
