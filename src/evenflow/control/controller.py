@@ -153,7 +153,7 @@ class Controller:
         self._memory: Any = None
         self._queue: deque[QueuedStep] = deque()
         self._told: dict[SlotId, MoveLife] = {}
-        self._sizes: dict[SlotId, int] = {}
+        self._newest: LoadWindow | None = None
         self._move_cost = self.options.move_cost
         self._copied: set[SlotId] = set()  # of the planned moves: their targets have loaded the slot ahead
         self._retiring: tuple[LaneId, ...] = ()  # may go once the plan is carried out
@@ -333,7 +333,8 @@ class Controller:
         least = self.options.copy_ahead_bytes
         if least is None or not self._queue:
             return ()
-        return tuple(move for move in self._queue[0].moves if self._sizes.get(move.slot, 0) >= least)
+        sizes = self._sizes
+        return tuple(move for move in self._queue[0].moves if sizes.get(move.slot, 0) >= least)
 
     def next_epoch(self, epoch: Epoch, at_s: float = 0.0) -> ControlMessage:
         """Return the control message of `epoch`, with the moves of the next step if its time has come."""
@@ -359,7 +360,7 @@ class Controller:
         balance = balance_of(window, self._table)
         self._record(WindowClosed(self._epoch, window.epochs, balance))
         self.journal.keep_window(window, self._table)
-        self._sizes = dict(enumerate(window.slots.state_bytes.tolist()))
+        self._newest = window
         if self._settling > 0:
             self._settling -= 1
             self._record(WindowDropped(self._epoch, window.epochs, "lanes have just started"))
@@ -488,9 +489,9 @@ class Controller:
         if limit is None:
             return step.moves
         now: list[Move] = []
-        used = 0
+        used, sizes = 0, self._sizes
         for move in step.moves:
-            used += self._sizes.get(move.slot, 0)
+            used += sizes.get(move.slot, 0)
             if now and used > limit:
                 break
             now.append(move)
@@ -515,6 +516,11 @@ class Controller:
             return Weights({}, self._sizes, self._move_cost.seconds_per_byte)
         load = dict(enumerate(self._windows[-1].slots.busy_s.tolist()))
         return Weights(load, self._sizes, self._move_cost.seconds_per_byte)
+
+    @property
+    def _sizes(self) -> dict[SlotId, int]:
+        """The bytes of each slot's state, as the newest window has them."""
+        return {} if self._newest is None else dict(enumerate(self._newest.slots.state_bytes.tolist()))
 
     def _record(self, entry: Entry) -> None:
         self.journal.record(entry)

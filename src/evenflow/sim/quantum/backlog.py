@@ -113,12 +113,12 @@ class Backlog:
         share = np.minimum(np.maximum(share, 0.0), 1.0)
         share[share >= _ALL] = 1.0
         used_s = np.minimum(np.maximum(budget_s, 0.0), ends[-1])
-        rows = share.any(axis=1).nonzero()[0]
+        rows = np.flatnonzero(share.any(axis=1))
         if not rows.size:
             return None, used_s
         share = share[rows]
         middle_s = began_s + begins[rows] + share * needs[rows] / 2
-        return self._take(rows, share, middle_s, slow), used_s
+        return self._take(rows.tolist(), share, middle_s, slow), used_s
 
     def join_old(self) -> None:
         """Join neighbours that are old for their length, once there are very many; only while no boundary matters."""
@@ -153,9 +153,9 @@ class Backlog:
         for cohort, part in zip(cohorts, _parts(cohorts), strict=True):
             cohort.server = server[part]
 
-    def _take(self, rows: IntArray, share: FloatArray, middle_s: FloatArray, slow: FloatArray) -> Portion:
+    def _take(self, rows: list[int], share: FloatArray, middle_s: FloatArray, slow: FloatArray) -> Portion:
         """Take `share` of what each lane has in the cohorts `rows` out of them."""
-        cohorts = [self.cohorts[row] for row in rows.tolist()]
+        cohorts = [self.cohorts[row] for row in rows]
         row, slots, left = _flat(cohorts)
         server = _flat_servers(cohorts)
         by_server = np.zeros((share.shape[0], share.shape[1] + 1))  # the first column is NOBODY's
@@ -171,22 +171,30 @@ class Backlog:
         service_s = (used_s * slow)[some] / records
         came_s = np.array([cohort.middle_s for cohort in cohorts])
         latency_s = np.maximum(middle_s[some] - came_s[at], service_s)
-        self._keep(cohorts, left - taken)
+        self._put_back(rows, cohorts, left - taken)
         return Portion(cohorts, row, slots, server, taken, at, lanes, records, latency_s)
 
-    def _keep(self, cohorts: list[Cohort], left: FloatArray) -> None:
-        """Put back what is `left` of cohorts; only slots with something left, once they are the lesser half."""
-        emptied = False
-        for cohort, part in zip(cohorts, _parts(cohorts), strict=True):
+    def _put_back(self, rows: list[int], cohorts: list[Cohort], left: FloatArray) -> None:
+        """Put back what is `left` of cohorts; one without anything left is gone."""
+        gone = set()
+        for row, cohort, part in zip(rows, cohorts, _parts(cohorts), strict=True):
             cohort.left = left[part]
             some = np.count_nonzero(cohort.left)
-            if 2 * some <= cohort.slots.size and cohort.server is not None:
-                keep = cohort.left.nonzero()[0]
-                cohort.slots, cohort.left, cohort.server = cohort.slots[keep], cohort.left[keep], cohort.server[keep]
-            emptied = emptied or not some
-        if emptied:
-            rows = [row for row, cohort in enumerate(self.cohorts) if cohort.slots.size]
-            self.cohorts, self._need_s = [self.cohorts[row] for row in rows], self._need_s[rows]
+            if not some:
+                gone.add(row)
+            elif 2 * some <= cohort.slots.size:
+                _compact(cohort)
+        if gone:
+            kept = [row for row in range(len(self.cohorts)) if row not in gone]
+            self.cohorts, self._need_s = [self.cohorts[row] for row in kept], self._need_s[kept]
+
+
+def _compact(cohort: Cohort) -> None:
+    """Keep only slots with something left."""
+    keep = cohort.left.nonzero()[0]
+    cohort.slots, cohort.left = cohort.slots[keep], cohort.left[keep]
+    if cohort.server is not None:
+        cohort.server = cohort.server[keep]
 
 
 def _flat(cohorts: Sequence[Cohort]) -> tuple[IntArray, IntArray, FloatArray]:
