@@ -116,6 +116,7 @@ class TestReadings:
         found = run_of([1.0] * 4 + [2.0] * 4)
         assert found.rate(4.0) == 200
         assert found.rate() == pytest.approx(400 * 7 / 11)
+        assert run_of([1.0] * 4 + [3.0] + [1.0] * 4).pace() == 400, "one epoch that the machine held up does not count"
         assert found.served(np.array([0.0, 2.0, 6.0])).tolist() == pytest.approx([400, 300])
 
     def test_seconds_are_as_many_as_all_lanes_have_served(self) -> None:

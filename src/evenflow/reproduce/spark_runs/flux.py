@@ -115,10 +115,11 @@ def run_e1(settings: Settings) -> Outcome:
     lags = [0, 2, 6] if settings.quick else [0, 1, 2, 4, 8]
     compared = [lag for lag in lags[1:] if lag <= (2 if settings.quick else 4)]  # longer epochs are too few to measure
     visits = [SlowSpan(at % _LANES, at * _VISIT_S, (at + 1) * _VISIT_S) for at in range(10 * _LANES)]
-    unloaded = _scenario(8.0 if settings.quick else 12.0, settings, max_lag=8)
+    unloaded = _scenario(12.0, settings, max_lag=8)
     buffered = [_scenario(seconds, settings, slow=visits, max_lag=lag) for lag in lags]
     in_step = [_scenario(seconds, settings, slow=visits, max_lag=0, files_per_epoch=lag + 1) for lag in compared]
-    full, *rest = (run.rate(_BEGIN_S) for run in _arms([unloaded, *buffered, *in_step], settings))
+    *runs, steady = _arms([*buffered, *in_step, unloaded], settings)  # the session has warmed up in the end
+    full, rest = steady.pace(_BEGIN_S), [run.rate(_BEGIN_S) for run in runs]
     flux = [rate / full for rate in rest[: len(lags)]]
     exchange = [flux[0], *(rate / full for rate in rest[len(lags) :])]
     checks = buffer_checks(lags, flux, compared, exchange)
@@ -181,13 +182,13 @@ def run_e2(settings: Settings) -> Outcome:
     """FX-E2: one lane turns slow."""
     slots_per_lane = 8 if settings.quick else 16
     load = [SlowSpan(0, _LOAD_FROM_S)]
-    plain = _scenario(8.0 if settings.quick else 12.0, settings, slots_per_lane)
+    plain = _scenario(12.0, settings, slots_per_lane)
     arms = [
-        plain,
         replace(plain, seconds=16.0 if settings.quick else 24.0, slow=load),
         replace(plain, seconds=28.0 if settings.quick else 60.0, slow=load, actions=[decide_by("flux-load")]),
+        plain,  # the session has warmed up in the end
     ]
-    unloaded, static, balancing = _arms(arms, settings)
+    static, balancing, unloaded = _arms(arms, settings)
     found = Reaction.of(unloaded, static, balancing, 4.0 if settings.quick else 10.0)
     model = round_model(slots_per_lane, [0])
     names = ("no lane slow", "one slow, no balancing", "one slow, balancing")
@@ -233,7 +234,7 @@ class Reaction:
     @classmethod
     def of(cls, unloaded: SparkRun, static: SparkRun, balancing: SparkRun, last_s: float) -> Reaction:
         """Read them off; `last_s` is how long at the end counts as the end."""
-        full = unloaded.rate(_BEGIN_S)
+        full = unloaded.pace(_BEGIN_S)
         end_s = float(balancing.finished_s[-1])
         level = balancing.rate(end_s - last_s)
         times, rows = by_second(balancing)
@@ -309,7 +310,7 @@ def run_e3(settings: Settings) -> Outcome:
         *(_scenario(long, settings, _COARSE, slow=spans, actions=[decide_by("flux-load")]) for spans in slow),
     ]
     runs = _arms(arms, settings)
-    full = runs[0].rate(_BEGIN_S)
+    full = max(run.pace(_BEGIN_S) for run in (runs[0], runs[len(counts)]))  # the session has warmed up in the second
     static = [run.rate(_BEGIN_S) / full for run in runs[: len(counts)]]
     balanced = [run.rate(float(run.finished_s[-1]) / 2) / full for run in runs[len(counts) :]]
     model = [round_model(_COARSE, evenly_spread(count, _LANES)).rate for count in counts]

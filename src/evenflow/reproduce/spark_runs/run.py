@@ -158,6 +158,12 @@ class SparkRun:
         took_s = float(self.finished_s[-1] - self.finished_s[first])
         return float(self.rows[first + 1 :].sum()) / max(1e-9, took_s)
 
+    def pace(self, since_s: float = 0.0) -> float:
+        """Return the usual rows per second, the median over epochs since a moment: of a steady load, spikes aside."""
+        first = min(int(np.searchsorted(self.finished_s, since_s)), len(self.epochs) - 2)
+        took_s = np.diff(self.finished_s[first:])
+        return float(np.median(self.rows[first + 1 :].sum(axis=1) / np.maximum(1e-9, took_s)))
+
     def served(self, edges_s: FloatArray) -> FloatArray:
         """Return the rows per second of all lanes between moments; a lane is taken to serve an epoch evenly."""
         total = np.zeros(edges_s.size)
