@@ -26,11 +26,11 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-EXECUTOR_DEATHS = (  # two in an epoch: new executors start side by side
+EXECUTOR_DEATHS = (
     "lane.before-fold@0:1!executor",
-    "lane.folded@1:1!executor",
-    "lane.changes-written@0:2!executor",
-    "lane.done-sent@1:2!executor",
+    "lane.folded@1:2!executor",
+    "lane.changes-written@0:3!executor",
+    "lane.done-sent@1:4!executor",
     "lane.releasing@*:*!executor",
     "lane.released@*:*!executor",
 )
