@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -91,7 +92,7 @@ class LaneLoad:
         """Refuse numbers that no clock or counter gives."""
         for part in fields(self):
             value = getattr(self, part.name)
-            if value is not None:
+            if value is not None and not 0 <= value < inf:  # the reason is looked for only when there is one
                 refuse_bad_numbers(f"lane {self.lane}: {part.name}", np.asarray(value))
         if self.window_s <= 0:
             raise InputError(f"lane {self.lane}: window_s must be above 0, got {self.window_s}")
