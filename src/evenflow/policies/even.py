@@ -3,10 +3,17 @@
 *What is balanced*: the busy time each slot needs, not its record count. On a lane that had no idle time left, what
 still waits counts as well, for the lane would have served it if it could. Lanes may differ in speed (`speeds`).
 
-*How*: the packing with the lowest maximum found, and of all that come within 0.2 % of it the one that moves the
-fewest bytes (`packing`). When state is heavy, coarser goals are weighed too: each plan is worth the busy seconds
+*How*: the packing with the lowest maximum found, and of all that come within 0.2 % of it the one that is cheapest to
+move (`packing`): each slot costs its lanes the time to send and receive it, and keeps its own records waiting for as
+long, the more the busier it is. When state is heavy, coarser goals are weighed too: each plan is worth the busy seconds
 it takes off the busiest lane, over `horizon_windows`, less the seconds that the lane with most to send and receive
 spends on that; the best plan wins.
+
+*How far*: nobody waits for a lane that is idle now and then, but records wait for every slot that moves. So lanes that
+are busy for less than `calm` of their time need not be more even than `min_gain`; and while it is not known whether a
+skew lasts (it has not been there for 12 windows), the busiest lane is only made calm, with few moves, unless it is far
+from even. Without history a skew is taken to last. Where a lane has no time left and nobody can say how much more is
+held back, only the lowest maximum will do.
 
 *Why it comes to rest*: a plan must lower the maximum by at least `min_gain`, and by more than the windows' own
 noise explains, so on a steady load only finitely many plans can follow each other. Windows that tell the same story
@@ -35,6 +42,8 @@ from evenflow.policies.relief import relieving_moves
 from evenflow.policies.speeds import Speeds
 
 _SATURATED = 0.05  # a lane idle for less than this share of the window had more to do than it could
+_LASTING = 12  # windows that tell the same story: half of what the controller keeps by default
+_FAR_FROM_EVEN = 1.5  # times the even share; where lanes wait for each other, idle time is no sign of calm
 _COARSER = (0.05, 0.1, 0.2, 0.5)  # goals above the best maximum that are weighed when state is heavy
 _CHEAP = 0.1  # moves that cost less than this share of their gain are not worth haggling over
 _SIGMAS = 5.0  # what counts as more than noise; lanes are many and windows follow each other for ever
@@ -52,10 +61,11 @@ class Even:
     tolerance: float = 0.002
     min_gain: float = 0.02
     horizon_windows: float = 100.0
+    calm: float = 0.8
 
     def __post_init__(self) -> None:
         """Refuse shares that are none, and a horizon in the past."""
-        for option in ("tolerance", "min_gain"):
+        for option in ("tolerance", "min_gain", "calm"):
             if not 0 <= getattr(self, option) < 1:
                 raise InputError(f"even: {option} is a share from 0 to below 1, got {getattr(self, option)}")
         if not self.horizon_windows > 0:
@@ -74,7 +84,10 @@ class Even:
         least = max(self.min_gain * present.maximum, recent.noise_of(present))
         if present.maximum - problem.lower_bound <= least:  # no plan can gain enough: none is looked for
             return Proposal(not_curable=hot, memory=speeds, note="the lanes are even, but for noise")
-        plan = self._worth_most(view, problem, least)
+        goal = self._goal(view, problem, recent)
+        if goal is None:
+            return Proposal(not_curable=hot, memory=speeds, note="no lane is so busy that anyone waits for it")
+        plan = self._worth_most(view, problem, least, goal)
         gain = present.maximum - plan.maximum
         if gain <= least:
             note = "no plan beats the present table by more than noise or minimum gain"
@@ -92,7 +105,18 @@ class Even:
         )
         return Proposal(_moves(view, plan), not_curable=hot, memory=speeds, note=note)
 
-    def _worth_most(self, view: LoadView, problem: Problem, least: float) -> Packing:
+    def _goal(self, view: LoadView, problem: Problem, recent: _Recent) -> float | None:
+        """Return the busy time that the busiest lane may have after the moves; None if it is well as it is."""
+        if _demand_is_unknown(view):
+            return 0.0
+        present, even_enough = stay(problem).maximum, (1 + self.min_gain) * problem.lower_bound
+        calm_s = self.calm * _span_s(view.last)
+        bearable = min(calm_s, even_enough if recent.lasts else _FAR_FROM_EVEN * problem.lower_bound)
+        if present <= bearable:
+            return None
+        return bearable if present > calm_s else min(calm_s, even_enough)
+
+    def _worth_most(self, view: LoadView, problem: Problem, least: float, goal: float) -> Packing:
         """Return the best plan; coarser, cheaper ones are looked at only when moving is not cheap anyway.
 
         They gain less, too: where the finest does not gain the `least` there must be, none of them does.
@@ -102,13 +126,13 @@ class Even:
         def worth(plan: Packing) -> float:
             return (before - plan.maximum) * self.horizon_windows - plan.moving_s(view.move_cost)
 
-        finest = pack(problem, self.tolerance)
+        finest = pack(problem, self.tolerance, goal)
         if (
             before - finest.maximum <= least
             or worth(finest) >= (1 - _CHEAP) * (before - finest.maximum) * self.horizon_windows
         ):
             return finest
-        coarser = [pack(problem, self.tolerance, finest.maximum * (1 + goal)) for goal in _COARSER]
+        coarser = [pack(problem, self.tolerance, finest.maximum * (1 + above)) for above in _COARSER]
         return max([finest, *coarser], key=worth)
 
 
@@ -124,10 +148,11 @@ def _learnt(view: LoadView) -> Speeds:
 
 @dataclass(frozen=True, slots=True)
 class _Recent:
-    """The busy time of each slot lately, and how far it strays by chance, as a share of itself."""
+    """The busy time of each slot lately, how far it strays by chance, as a share of itself, and whether it lasts."""
 
     busy_s: FloatArray
     noise: float
+    lasts: bool
 
     def noise_of(self, present: Packing) -> float:
         """Return how far the busiest lane may stray by chance."""
@@ -144,7 +169,7 @@ def _recent(view: LoadView) -> _Recent:
     alike = 1
     while alike < len(busy) and (np.abs(view.lane_sums(busy[-1 - alike]) - newest) <= margin).all():
         alike += 1
-    return _Recent(np.mean(busy[-alike:], axis=0), noise / np.sqrt(alike))
+    return _Recent(np.mean(busy[-alike:], axis=0), noise / np.sqrt(alike), len(busy) == 1 or alike >= _LASTING)
 
 
 def _to_scale(busy: Sequence[FloatArray]) -> list[FloatArray]:
@@ -180,13 +205,38 @@ def _problem(view: LoadView, speeds: Speeds, recent: _Recent) -> Problem:
     state = view.last.slots.state_bytes.astype(np.float64)
     budget = view.last.lane_column("memory_budget")
     held = view.lane_sums(state)
+    # While a slot is sent its lanes do nothing else, and its own records wait: those that come, of each second `share`.
+    transit_s = view.move_cost.seconds_per_byte * state + view.move_cost.seconds_per_move
+    share = recent.busy_s / _span_s(view.last)
     return Problem(
         work=(recent.busy_s + _waiting_s(view.last, home)) / speeds.own_factors(view.table)[home],
         size=state,
         home=home,
         slowness=slowness,
         room=np.where(np.isinf(budget), np.inf, np.maximum(0.0, budget - held)),
+        price=transit_s * (1 + share),
     )
+
+
+def _span_s(window: LoadWindow) -> float:
+    """Return how long the window was."""
+    return float(window.lane_column("window_s").max())
+
+
+def _demand_is_unknown(view: LoadView) -> bool:
+    """Whether a lane had no time left and it cannot be seen how much more it should have done.
+
+    What waits upstream, held back, nobody counts: a queue that is full does not grow.
+    """
+    idle, span = view.last.lane_column("idle_s"), view.last.lane_column("window_s")
+    saturated = idle < _SATURATED * span
+    if not saturated.any():
+        return False
+    if not any(window.slots.pending.any() for window in view.windows):
+        return True
+    waiting = view.lane_sums(view.last.slots.pending)
+    before = view.lane_sums(view.windows[-2].slots.pending) if len(view.windows) > 1 else np.zeros(waiting.size)
+    return bool((saturated & (waiting > 0) & (waiting <= before)).any())
 
 
 def _waiting_s(window: LoadWindow, home: IntArray) -> FloatArray:

@@ -1,8 +1,8 @@
-"""Packing slots onto lanes: the lowest maximum load, and the fewest bytes that reach it. Arrays only.
+"""Packing slots onto lanes: the lowest maximum load, and the cheapest moves that reach it. Arrays only.
 
-Minimising the maximum load is NP-hard (with equal lanes already), and so is moving the fewest bytes. What is done:
+Minimising the maximum load is NP-hard (with equal lanes already), and so is moving for the lowest price. What is done:
 
-1. *shed*: lanes above a goal give up slots, those with most work per byte first (or simply the biggest first);
+1. *shed*: lanes above a goal give up slots, those with most work for their price first (or simply the biggest first);
 2. *place*: what was given up goes, biggest first, to the lane with most room below the goal;
 3. *polish*: the most loaded lane gives a slot, or swaps one, as long as that lowers the pair's maximum;
 4. *take back*, *exchange*: moves that the reached maximum does not need are undone or replaced by cheaper ones.
@@ -40,6 +40,7 @@ class Problem:
     """What has to be packed: entry i of `work`, `size`, `home` is slot i, of `slowness`, `room` lane i.
 
     A slot of `work` w costs w * slowness[l] on lane l; `room` is how many bytes more a lane may take.
+    `price` is what moving a slot costs, in any unit; its bytes if not given.
     """
 
     work: FloatArray
@@ -47,6 +48,12 @@ class Problem:
     home: IntArray
     slowness: FloatArray
     room: FloatArray
+    price: FloatArray | None = None
+
+    @cached_property
+    def prices(self) -> FloatArray:
+        """What moving each slot costs."""
+        return self.size if self.price is None else self.price
 
     @cached_property
     def fluid_bound(self) -> float:
@@ -121,6 +128,11 @@ class Packing:
         """The bytes of all slots that are not at home."""
         return float(self.problem.size[self.moved].sum())
 
+    @property
+    def price(self) -> float:
+        """What it costs to move all slots that are not at home."""
+        return float(self.problem.prices[self.moved].sum())
+
     def moving_s(self, cost: MoveCost) -> float:
         """Return how long the lane with most to send and receive is occupied with it; lanes work side by side."""
         moved, lanes = self.moved, self.problem.slowness.size
@@ -136,16 +148,16 @@ def stay(problem: Problem) -> Packing:
 
 
 def pack(problem: Problem, tolerance: float, goal: float = 0.0) -> Packing:
-    """Return a packing whose maximum is within `tolerance` of the best one found, moving the fewest bytes.
+    """Return a packing whose maximum is within `tolerance` of the best one found, for the lowest price.
 
     A maximum of `goal` is good enough; there is no need to go below it.
     """
     found = list(_candidates(problem, goal))
     limit = max(goal, min(packing.maximum for packing in found) * (1.0 + tolerance))
     good = [take_back(packing, limit) for packing in found if packing.maximum <= limit * _SLACK]
-    good.sort(key=lambda packing: (packing.moved_bytes, packing.maximum))
+    good.sort(key=lambda packing: (packing.price, packing.maximum))
     refined = [exchange(packing, limit) for packing in good[:_REFINED]] if problem.is_small else good
-    return min(refined, key=lambda packing: (packing.moved_bytes, packing.maximum))
+    return min(refined, key=lambda packing: (packing.price, packing.maximum))
 
 
 def _candidates(problem: Problem, goal: float) -> Iterator[Packing]:
@@ -210,7 +222,7 @@ def _to_shed(packing: Packing, goal: float, *, cheapest_first: bool) -> IntArray
     home, work = problem.home, problem.work
     # A slot of more than twice the excess would leave a deeper hole than the hill it removes.
     able = np.flatnonzero((work > 0) & (work <= 2 * excess[home]))
-    price = problem.size[able] / work[able] if cheapest_first else -work[able]
+    price = problem.prices[able] / work[able] if cheapest_first else -work[able]
     able = able[np.lexsort((-work[able], price, home[able]))]
     lanes, starts = np.unique(home[able], return_index=True)
     before = np.cumsum(work[able]) - work[able]
@@ -269,7 +281,7 @@ def _best_change(
 
 
 def take_back(packing: Packing, limit: float) -> Packing:
-    """Send slots home, the biggest first, as long as no lane exceeds `limit`."""
+    """Send slots home, the dearest first, as long as no lane exceeds `limit`."""
     problem, limit = packing.problem, limit * _SLACK
     for slot in _away(packing)[:_TAKEN_BACK]:
         home = int(problem.home[slot])
@@ -295,13 +307,13 @@ def exchange(packing: Packing, limit: float) -> Packing:
 
 
 def _away(packing: Packing) -> list[int]:
-    """Return the slots that are not at home, the biggest state first."""
+    """Return the slots that are not at home, the dearest first."""
     moved = packing.moved
-    return [int(slot) for slot in moved[np.argsort(-packing.problem.size[moved], kind="stable")]]
+    return [int(slot) for slot in moved[np.argsort(-packing.problem.prices[moved], kind="stable")]]
 
 
 def _cheaper(packing: Packing, slot: int, limit: float) -> tuple[int, int] | None:
-    """Return a slot to move instead of `slot`, and where to, so that `slot` can go home for fewer bytes."""
+    """Return a slot to move instead of `slot`, and where to, so that `slot` can go home for less."""
     problem = packing.problem
     work, size, slow, home = problem.work, problem.size, problem.slowness, int(problem.home[slot])
     load, room = packing.load.copy(), packing.room.copy()
@@ -320,7 +332,8 @@ def _cheaper(packing: Packing, slot: int, limit: float) -> tuple[int, int] | Non
     fits[:, home] = False
     was_home = problem.home[others] == home
     goes_home = np.arange(slow.size)[None, :] == problem.home[others][:, None]
-    price = np.where(was_home[:, None], size[others][:, None], np.where(goes_home, -size[others][:, None], 0.0))
+    each = problem.prices[others][:, None]
+    price = np.where(was_home[:, None], each, np.where(goes_home, -each, 0.0))
     price = np.where(fits, price, np.inf)
     row, column = np.unravel_index(int(price.argmin()), price.shape)
-    return (int(others[row]), int(column)) if price[row, column] < size[slot] else None
+    return (int(others[row]), int(column)) if price[row, column] < problem.prices[slot] else None
