@@ -28,6 +28,8 @@ _FILE_S = 0.2
 _AHEAD = 3.0  # times as much comes in as the lanes serve: an epoch is one file, 0.6 s of their work
 _EPOCH_S = _FILE_S * _AHEAD
 _SLACK = 1  # epochs by which a lane may lag behind; what is under way when slots move delays the next round
+_COLD_S = 6.0
+_COARSE = 8  # slots per lane: few rounds to the end
 _BEGIN_S = 2.0  # not counted: the first epochs fill the lanes
 _BUSY_MACHINE = "other work on the machine makes epochs longer, and lanes wait for them"
 _AT_ONCE = {"settle_windows": 0, "warm_up_windows": 1}
@@ -54,6 +56,7 @@ def _scenario(seconds: float, settings: Settings, slots_per_lane: int = 16, **ch
 def _arms(arms: Sequence[SparkScenario], settings: Settings) -> list[SparkRun]:
     runs = []
     with local_spark(_LANES) as spark:
+        run_on_spark(spark, _scenario(_COLD_S, settings, _COARSE, max_lag=4))  # its first run is held up by its start
         for at, arm in enumerate(arms):
             runs.append(run_on_spark(spark, arm))
             settings.progress((at + 1) / len(arms))
@@ -118,7 +121,7 @@ def run_e1(settings: Settings) -> Outcome:
     unloaded = _scenario(12.0, settings, max_lag=8)
     buffered = [_scenario(seconds, settings, slow=visits, max_lag=lag) for lag in lags]
     in_step = [_scenario(seconds, settings, slow=visits, max_lag=0, files_per_epoch=lag + 1) for lag in compared]
-    *runs, steady = _arms([*buffered, *in_step, unloaded], settings)  # the session has warmed up in the end
+    *runs, steady = _arms([*buffered, *in_step, unloaded], settings)
     full, rest = steady.pace(_BEGIN_S), [run.rate(_BEGIN_S) for run in runs]
     flux = [rate / full for rate in rest[: len(lags)]]
     exchange = [flux[0], *(rate / full for rate in rest[len(lags) :])]
@@ -186,7 +189,7 @@ def run_e2(settings: Settings) -> Outcome:
     arms = [
         replace(plain, seconds=16.0 if settings.quick else 24.0, slow=load),
         replace(plain, seconds=28.0 if settings.quick else 60.0, slow=load, actions=[decide_by("flux-load")]),
-        plain,  # the session has warmed up in the end
+        plain,
     ]
     static, balancing, unloaded = _arms(arms, settings)
     found = Reaction.of(unloaded, static, balancing, 4.0 if settings.quick else 10.0)
@@ -297,8 +300,6 @@ def reaction_checks(found: Reaction, model: Rounds, max_lag: int = _SLACK) -> tu
 
 # --- FX-E3: graceful degradation --------------------------------------------------------------------------------------
 
-_COARSE = 8  # slots per lane: fewer rounds to the end
-
 
 def run_e3(settings: Settings) -> Outcome:
     """FX-E3: more and more lanes are slow."""
@@ -310,7 +311,7 @@ def run_e3(settings: Settings) -> Outcome:
         *(_scenario(long, settings, _COARSE, slow=spans, actions=[decide_by("flux-load")]) for spans in slow),
     ]
     runs = _arms(arms, settings)
-    full = max(run.pace(_BEGIN_S) for run in (runs[0], runs[len(counts)]))  # the session has warmed up in the second
+    full = max(run.pace(_BEGIN_S) for run in (runs[0], runs[len(counts)]))
     static = [run.rate(_BEGIN_S) / full for run in runs[: len(counts)]]
     balanced = [run.rate(float(run.finished_s[-1]) / 2) / full for run in runs[len(counts) :]]
     model = [round_model(_COARSE, evenly_spread(count, _LANES)).rate for count in counts]
