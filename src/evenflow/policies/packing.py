@@ -164,15 +164,15 @@ def _candidates(problem: Problem, goal: float) -> Iterator[Packing]:
     """Yield good packings, one for a large problem, about a dozen for a small one."""
     bound, present = problem.lower_bound, stay(problem)
     if not problem.is_small:
-        yield polish(shed_and_place(problem, max(goal, bound * _GOAL), cheapest_first=True))
+        yield polish(shed_and_place(problem, max(goal, bound * _GOAL), cheapest_first=True), goal)
         return
     wanted = [*(bound * factor for factor in _GOALS), goal]
     goals = [level for level in wanted if bound <= level < present.maximum] or [bound]
-    yield polish(present)
-    yield polish(repack(problem))
+    yield polish(present, goal)
+    yield polish(repack(problem), goal)
     for level in goals:
         for cheapest_first in (True, False):
-            yield polish(shed_and_place(problem, level, cheapest_first=cheapest_first))
+            yield polish(shed_and_place(problem, level, cheapest_first=cheapest_first), goal)
 
 
 def shed_and_place(problem: Problem, goal: float, *, cheapest_first: bool) -> Packing:
@@ -231,13 +231,14 @@ def _to_shed(packing: Packing, goal: float, *, cheapest_first: bool) -> IntArray
     return able[before - offset[home[able]] < excess[home[able]]]
 
 
-def polish(packing: Packing) -> Packing:
-    """Lower the maximum by single moves and swaps away from the most loaded lane until none helps."""
+def polish(packing: Packing, goal: float = 0.0) -> Packing:
+    """Lower the maximum to `goal` by single moves and swaps away from the most loaded lane, or until none helps."""
     problem = packing.problem
+    enough = max(goal, problem.lower_bound * _CLOSE)
     partners_allowed = _PARTNERS if problem.is_small else 2
     for _ in range(_POLISH_STEPS):
         top = int(packing.load.argmax())
-        if packing.load[top] <= problem.lower_bound * _CLOSE:
+        if packing.load[top] <= enough:
             break
         partners = [lane for lane in np.argsort(packing.load)[:partners_allowed].tolist() if lane != top]
         given = packing.members(top)
