@@ -793,6 +793,21 @@ class TestCopyAhead:
             assert story.controller.to_prepare() == ()
             assert story.begin() == (HOT,)
 
+    def test_a_slot_that_was_on_its_way_when_a_window_closed_still_has_its_size(self) -> None:
+        story = Story(strategy="sudden", copy_ahead_bytes=1000)
+        story.run(size=2000)
+        story.controller.request([HOT])
+        story.controller.prepared(HOT.slot)
+        story.begin()
+        for lane in story.controller.table.lanes:  # no lane has the slot: none reports it
+            slots = np.setdiff1d(story.controller.table.slots_of(lane), [HOT.slot])
+            loads = SlotLoads.of(np.ones(slots.size), state_bytes=np.full(slots.size, 2000))
+            story.controller.report(LoadReport(story.epoch, LaneLoad(lane), slots, loads))
+        story.settle()
+        back = Move(HOT.slot, HOT.target, HOT.source)
+        story.controller.request([back])
+        assert story.controller.to_prepare() == (back,)
+
     def test_a_copy_of_one_move_is_none_of_the_next(self) -> None:
         story = self.story()
         story.controller.prepared(HOT.slot)

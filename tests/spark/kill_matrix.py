@@ -98,8 +98,6 @@ class Disturbed:
         target = 1 - source
         mine = [slot for slot, lane in enumerate(owners) if lane == source]
         slots = mine[: SLOTS // 2]
-        if kill.kind.copied and not any(self.query._engine.controller._sizes.get(slot) for slot in slots):
-            self._go_on()  # what was on its way has not been reported with its size yet: it would not be copied ahead
         self.trap.set_for(kill, source, target, frozenset(slots), BACKLOG)
         self.query.rebalance([(slot, target) for slot in slots], not_before=self.bench.fed + BACKLOG - 1)
         if kill.kind.copied:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from evenflow.control.journal import (
     AckIgnored,
     Decided,
@@ -44,6 +46,7 @@ from evenflow.model import (
     SlotId,
 )
 from evenflow.model.balance import moved_state
+from evenflow.model.slots import IntArray
 from evenflow.policies import Policy, Proposal, proposal_of
 from evenflow.policies.base import policy_name
 
@@ -153,7 +156,7 @@ class Controller:
         self._memory: Any = None
         self._queue: deque[QueuedStep] = deque()
         self._told: dict[SlotId, MoveLife] = {}
-        self._newest: LoadWindow | None = None
+        self._state_bytes: IntArray = np.zeros(table.slots, np.int64)
         self._move_cost = self.options.move_cost
         self._copied: set[SlotId] = set()  # of the planned moves: their targets have loaded the slot ahead
         self._retiring: tuple[LaneId, ...] = ()  # may go once the plan is carried out
@@ -360,7 +363,9 @@ class Controller:
         balance = balance_of(window, self._table)
         self._record(WindowClosed(self._epoch, window.epochs, balance))
         self.journal.keep_window(window, self._table)
-        self._newest = window
+        # A slot on its way is reported by nobody, and has its state all the same.
+        unseen = (window.slots.state_bytes == 0) & (window.slots.records == 0)
+        self._state_bytes = np.where(unseen, self._state_bytes, window.slots.state_bytes)
         if self._settling > 0:
             self._settling -= 1
             self._record(WindowDropped(self._epoch, window.epochs, "lanes have just started"))
@@ -519,8 +524,8 @@ class Controller:
 
     @property
     def _sizes(self) -> dict[SlotId, int]:
-        """The bytes of each slot's state, as the newest window has them."""
-        return {} if self._newest is None else dict(enumerate(self._newest.slots.state_bytes.tolist()))
+        """The bytes of each slot's state, as they were last seen."""
+        return dict(enumerate(self._state_bytes.tolist()))
 
     def _record(self, entry: Entry) -> None:
         self.journal.record(entry)
