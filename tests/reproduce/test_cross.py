@@ -15,7 +15,7 @@ from evenflow.model import RoutingTable
 from evenflow.policies import POLICIES
 from evenflow.reproduce.cross.experiment import CROSS, DEFAULT_WAY, _cells, _even_check, _lost_check, _picture
 from evenflow.reproduce.cross.loads import DURATION_S, LANES, LOADS, PER_S, SLOTS, scenario
-from evenflow.reproduce.cross.reading import PAGE, tables, with_tables
+from evenflow.reproduce.cross.reading import PAGE, _standing, tables, with_tables
 from evenflow.reproduce.cross.table import (
     Measured,
     Table,
@@ -139,6 +139,35 @@ def test_the_page_has_a_place_for_every_table() -> None:
     assert set(tables(made)) == set(re.findall(r"<!-- begin: (\w+) -->", page))
     with pytest.raises(InputError, match="no place for the table"):
         with_tables("no marks", made)
+
+
+@pytest.mark.parametrize(
+    ("even", "others", "said"),
+    [
+        ((0.2, 10, 1.1), {"static": (1.0, 0, 1.5), "elb": (0.5, 5, 1.2)}, "none of those who are moves less"),
+        (
+            (0.4, 90, 1.1),
+            {"static": (1.0, 0, 1.5), "elb": (0.2, 5, 1.2)},
+            "`elb` has a p99 2.0 times lower: `even` moves",
+        ),
+        ((0.4, 5, 1.3), {"static": (1.0, 0, 1.5), "elb": (0.2, 90, 1.2)}, "it does not even out what may not last"),
+        ((0.4, 5, 1.3), {"static": (1.0, 0, 1.5), "elb": (0.2, 5, 1.2)}, "about the same"),
+        ((0.0, 20, 1.0), {"static": (0.0, 0, 1.2)}, "`static` moves 0 MB, `even` 20: no record waits"),
+        ((9.0, 20, 2.0), {"static": (9.5, 0, 2.2)}, "no move helps much"),
+        ((0.2, 20, 1.0), {"static": (1.0, 0, 1.5), "elb": (0.2, 5, 1.2)}, "it ends more even (max / mean 1.00 against"),
+        ((0.2, 20, 1.3), {"static": (1.0, 0, 1.5), "elb": (0.2, 5, 1.2)}, "no gain is seen"),
+    ],
+)
+def test_the_page_says_where_even_stands_and_why(
+    even: tuple[float, float, float], others: dict[str, tuple[float, float, float]], said: str
+) -> None:
+    def cell(policy: str, p99: float, moved: float, imbalance: float) -> dict[str, object]:
+        spread = {"p99_s": [p99] * 3, "moved_mb": [moved] * 3, "imbalance": [imbalance] * 3}
+        return {"policy": policy, "load": "spike", **spread}
+
+    text = _standing([cell("even", *even), *(cell(policy, *numbers) for policy, numbers in others.items())])
+    assert text.startswith("- **spike**: ")
+    assert said in text
 
 
 def test_several_tasks_fill_the_table() -> None:

@@ -39,6 +39,7 @@ def tables(result: Result) -> dict[str, str]:
     return {
         "source": f"`{result.command}`: {runs:,} runs; seeds {seeds[0]} to {seeds[-1]}; median and range.",
         "best": _best(usual),
+        "standing": _standing(usual),
         "p99": _grid(usual, lambda cell: cell["policy"], "p99_s"),
         "moved": _grid(usual, lambda cell: cell["policy"], "moved_mb"),
         "behind": _grid(usual, lambda cell: cell["policy"], "unbalanced_s"),
@@ -51,19 +52,76 @@ def tables(result: Result) -> dict[str, str]:
 def _best(cells: list[Cell]) -> str:
     """For each load: the policies within 10 % of the lowest p99, those that move least first; then even and static."""
     lines = ["| load | lowest p99 | who (MB moved) | `even` | `static` |", "|---|---|---|---|---|"]
-    for load in dict.fromkeys(cell["load"] for cell in cells):
-        here = {cell["policy"]: cell for cell in cells if cell["load"] == load}
-        level = {policy: max(LEAST_S, cell["p99_s"][0]) for policy, cell in here.items()}
-        lowest = min(level.values())
-        winners = [policy for policy in here if level[policy] <= CLOSE * lowest]
-        winners.sort(key=lambda policy, here=here: here[policy]["moved_mb"][0])  # type: ignore[misc]
-        names = ", ".join(f"`{policy}` ({here[policy]['moved_mb'][0]:.0f})" for policy in winners)
+    for load, here in _by_load(cells).items():
+        names = ", ".join(f"`{policy}` ({_moved(here[policy]):.0f})" for policy in _winners(here))
         even, static = here[DEFAULT_POLICY], here["static"]
         lines.append(
-            f"| {load} | {_seconds(lowest)} | {names} | {_seconds(even['p99_s'][0])}, {even['moved_mb'][0]:.0f} MB | "
-            f"{_seconds(static['p99_s'][0])} |"
+            f"| {load} | {_seconds(min(map(_level, here.values())))} | {names} | "
+            f"{_seconds(even['p99_s'][0])}, {_moved(even):.0f} MB | {_seconds(static['p99_s'][0])} |"
         )
     return "\n".join(lines)
+
+
+def _standing(cells: list[Cell]) -> str:
+    """Say for each load where `even` stands, and why somebody else is better if somebody is."""
+    return "\n".join(f"- **{load}**: {_stands(here)}" for load, here in _by_load(cells).items())
+
+
+def _stands(here: Mapping[str, Cell]) -> str:
+    even, winners = here[DEFAULT_POLICY], _winners(here)
+    if DEFAULT_POLICY not in winners:
+        best = min(here, key=lambda policy: _level(here[policy]))
+        ratio = _level(even) / _level(here[best])
+        return f"`{best}` has a p99 {ratio:.1f} times lower: {_why_slower(even, here[best])}."
+    thrifty = winners[0]
+    if _moved(even) <= CLOSE * _moved(here[thrifty]):
+        return "`even` is within 10 % of the lowest p99, and none of those who are moves less."
+    amounts = f"`{thrifty}` moves {_moved(here[thrifty]):.0f} MB, `even` {_moved(even):.0f}"
+    return f"`even` is within 10 % of the lowest p99, but {amounts}: {_why_more(here, thrifty)}."
+
+
+def _why_slower(even: Cell, best: Cell) -> str:
+    amounts = f"{_moved(even):.0f} MB against {_moved(best):.0f}"
+    if _moved(even) > CLOSE * _moved(best):
+        return f"`even` moves more ({amounts}), and records wait for slots that travel"
+    if CLOSE * _moved(even) < _moved(best):
+        return f"`even` moves less ({amounts}): it does not even out what may not last"
+    return f"they move about the same ({amounts}), but other slots"
+
+
+def _why_more(here: Mapping[str, Cell], thrifty: str) -> str:
+    """Say what the bytes were for that a policy with the same p99 did not move."""
+    even, other = here[DEFAULT_POLICY]["imbalance"][0], here[thrifty]["imbalance"][0]
+    evenness = f"max / mean {even:.2f} against {other:.2f}"
+    if _level(here["static"]) <= LEAST_S:
+        return f"no record waits even if nothing moves; the lanes get room for a load that grows ({evenness})"
+    if "static" in _winners(here):
+        return f"no move helps much; what can be made even is ({evenness})"
+    if even < other:
+        return f"it ends more even ({evenness}), which no record notices here"
+    return f"no gain is seen in these numbers ({evenness})"
+
+
+def _by_load(cells: list[Cell]) -> dict[str, dict[str, Cell]]:
+    loads: dict[str, dict[str, Cell]] = {}
+    for cell in cells:
+        loads.setdefault(cell["load"], {})[cell["policy"]] = cell
+    return loads
+
+
+def _winners(here: Mapping[str, Cell]) -> list[str]:
+    """Return the policies within 10 % of the lowest p99, those that move least first."""
+    lowest = min(map(_level, here.values()))
+    return sorted((name for name in here if _level(here[name]) <= CLOSE * lowest), key=lambda name: _moved(here[name]))
+
+
+def _level(cell: Cell) -> float:
+    """Return the p99 latency; what the simulator cannot tell apart is the same."""
+    return max(LEAST_S, float(cell["p99_s"][0]))
+
+
+def _moved(cell: Cell) -> float:
+    return float(cell["moved_mb"][0])
 
 
 def _grid(cells: list[Cell], row_of: Callable[[Cell], str], measure: str) -> str:
