@@ -421,7 +421,13 @@ def _elastic(worth: Sequence[int], stage_s: float, settings: Settings) -> SparkS
         max_lag=8,
         keys=_KEYS,
         seed=settings.seed,
-        controller={"settle_windows": 0, "warm_up_windows": 1, "min_lanes": 1, "max_lanes": max(worth)},
+        controller={
+            "settle_windows": 0,
+            "warm_up_windows": 1,
+            "cooldown_windows": 2,  # what waited for a slot that moved is counted with the next window, as if more came
+            "min_lanes": 1,
+            "max_lanes": max(worth),
+        },
         actions=[decide_by(policy)],
         drain=True,
         first_lanes=1,
