@@ -221,9 +221,9 @@ def _second(busy_s: FloatArray, pending: FloatArray | None = None) -> LoadWindow
     return window_of(_TABLE, SlotLoads.of(np.round(busy_s * 1e4), busy_s, np.full(32, 10**6), pending))
 
 
-def _after(before: int, *since: LoadWindow, policy: Even | None = None) -> RoutingTable:
+def _after(before: int, *since: LoadWindow, policy: Even | None = None, whole_epochs: bool = False) -> RoutingTable:
     """The table that `even` wants after so many flat seconds and then these."""
-    view = LoadView((*[_second(_FLAT)] * before, *since), _TABLE)
+    view = LoadView((*[_second(_FLAT)] * before, *since), _TABLE, whole_epochs=whole_epochs)
     return proposal_of(policy or Even(), view).table_after(_TABLE)
 
 
@@ -240,6 +240,11 @@ def test_a_mild_skew_on_calm_lanes_is_evened_out_once_it_lasts() -> None:
     assert balance_of(skewed, lasting).max_over_mean <= 1.03
     assert balance_of(skewed, _after(0, skewed)).max_over_mean <= 1.03, "without history it is taken to last"
     assert balance_of(skewed, _after(12, skewed, policy=Even(calm=0.0))).max_over_mean <= 1.01
+
+
+def test_rows_that_come_an_epoch_at_a_time_wait_for_the_busiest_lane_however_calm_it_is() -> None:
+    skewed = _second(_skewed(1.4))
+    assert balance_of(skewed, _after(12, skewed, whole_epochs=True)).max_over_mean <= 1.01
 
 
 def test_calm_lanes_that_are_far_from_even_are_evened_out_at_once() -> None:

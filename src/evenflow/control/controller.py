@@ -68,6 +68,7 @@ class ControllerOptions:
     policy. `min_lanes`, `max_lanes`: bounds for policies that ask for more or fewer lanes; None keeps the number.
     `patience`: how many epochs a report may lag behind the others before its window is given up.
     `copy_ahead_bytes`: slots with at least so much state are loaded by their new lane before they move; None for none.
+    `whole_epochs`: rows come an epoch at a time, as on Spark, not one by one (see `LoadView`).
     """
 
     window_epochs: int = 1
@@ -81,6 +82,7 @@ class ControllerOptions:
     max_lanes: int | None = None
     patience: int = 8
     copy_ahead_bytes: int | None = None
+    whole_epochs: bool = True
     move_cost: MoveCost = field(default_factory=MoveCost)
 
     def __post_init__(self) -> None:
@@ -380,7 +382,14 @@ class Controller:
             return None
         if len(self._windows) < min(self.options.warm_up_windows, self.options.history):
             return None
-        view = LoadView(tuple(self._windows), self._table, self._memory, self._last_move_s, self._move_cost)
+        view = LoadView(
+            tuple(self._windows),
+            self._table,
+            self._memory,
+            self._last_move_s,
+            self._move_cost,
+            self.options.whole_epochs,
+        )
         try:
             proposal = proposal_of(self.policy, view)
         except PolicyError as error:

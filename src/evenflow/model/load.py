@@ -188,7 +188,9 @@ class LoadView:
     """All that a policy may look at: the newest windows, oldest first, and the routing table in force.
 
     `memory` is what the policy itself returned the last time, None at first; policies keep nothing else.
-    `last_move_s` is how long the moves decided last took, 0 if there were none.
+    `last_move_s` is how long the moves decided last took, 0 if there were none. `whole_epochs`: rows come an epoch at a
+    time, so each waits for all that its lane has to do in it; where they come one by one, nobody waits for a lane that
+    is idle now and then.
     """
 
     windows: tuple[LoadWindow, ...]
@@ -196,6 +198,7 @@ class LoadView:
     memory: Any = None
     last_move_s: float = 0.0
     move_cost: MoveCost = field(default_factory=MoveCost)
+    whole_epochs: bool = True
 
     def __post_init__(self) -> None:
         """Refuse windows that do not fit the table."""

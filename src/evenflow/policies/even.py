@@ -9,11 +9,12 @@ long, the more the busier it is. When state is heavy, coarser goals are weighed 
 it takes off the busiest lane, over `horizon_windows`, less the seconds that the lane with most to send and receive
 spends on that; the best plan wins.
 
-*How far*: nobody waits for a lane that is idle now and then, but records wait for every slot that moves. So lanes that
-are busy for less than `calm` of their time need not be more even than `min_gain`; and while it is not known whether a
-skew lasts (it has not been there for 12 windows), the busiest lane is only made calm, with few moves, unless it is far
-from even. Without history a skew is taken to last. Where a lane has no time left and nobody can say how much more is
-held back, only the lowest maximum will do.
+*How far*: rows that come an epoch at a time each wait for all that their lane has to do in it, so only the lowest
+maximum will do. Where records come one by one, nobody waits for a lane that is idle now and then, but records wait for
+every slot that moves. There lanes that are busy for less than `calm` of their time need not be more even than
+`min_gain`; and while it is not known whether a skew lasts (it has not been there for 12 windows), the busiest lane is
+only made calm, with few moves, unless it is far from even. Without history a skew is taken to last; where a lane has no
+time left and nobody can say how much more is held back, all is evened out.
 
 *Why it comes to rest*: a plan must lower the maximum by at least `min_gain`, and by more than the windows' own
 noise explains, so on a steady load only finitely many plans can follow each other. Windows that tell the same story
@@ -107,7 +108,7 @@ class Even:
 
     def _goal(self, view: LoadView, problem: Problem, recent: _Recent) -> float | None:
         """Return the busy time that the busiest lane may have after the moves; None if it is well as it is."""
-        if _demand_is_unknown(view):
+        if view.whole_epochs or _demand_is_unknown(view):
             return 0.0
         present, even_enough = stay(problem).maximum, (1 + self.min_gain) * problem.lower_bound
         calm_s = self.calm * _span_s(view.last)

@@ -115,7 +115,8 @@ def run(policy: str, way: Way, strategy: str, load: str, seed: int) -> Timeline:
     chosen = policy_named(policy)
     ring = isinstance(chosen, DpaHalving | DpaDoubling)  # these follow a ring of their own
     table = chosen.initial_table(SLOTS, range(LANES)) if ring else RoutingTable.even(SLOTS, LANES)  # type: ignore[attr-defined]
-    return simulate(scenario(load, way, table, seed), chosen, strategy_named(strategy), ControllerOptions(), seed)
+    options = ControllerOptions(whole_epochs=False)  # here records come one by one
+    return simulate(scenario(load, way, table, seed), chosen, strategy_named(strategy), options, seed)
 
 
 def measure(timeline: Timeline) -> Measured:
