@@ -48,6 +48,12 @@ def test_without_room_anywhere_nothing_moves() -> None:
     assert relieving_moves(view_of(RoutingTable.even(4, 2), [60, 60, 60, 60], 100), np.ones(4)) == ()
 
 
+def test_a_lane_that_has_just_been_relieved_takes_nothing() -> None:
+    table = RoutingTable(np.array([0, 0, 0, 1, 1, 2]), (0, 1, 2))
+    moves = relieving_moves(view_of(table, [1, 1, 3, 1, 3, 0], 3), np.ones(6))
+    assert [move.target for move in moves] == [2] * len(moves) != []
+
+
 def test_without_budgets_nothing_moves() -> None:
     assert relieving_moves(view_of(RoutingTable.even(4, 2), [60, 60, 60, 60], None), np.ones(4)) == ()
 

@@ -19,13 +19,14 @@ def relieving_moves(view: LoadView, busy_s: FloatArray) -> tuple[Move, ...]:
     load = view.lane_sums(busy_s)
     home, lanes = view.table.lane_positions(), view.table.lanes
     moves = []
-    for lane in np.flatnonzero(room < 0).tolist():
+    over = room < 0  # these only give, even when they have room again: no lane sends and receives at once
+    for lane in np.flatnonzero(over).tolist():
         left = np.flatnonzero((home == lane) & (size > 0))
         left = left[np.argsort(size[left], kind="stable")]
         while left.size and room[lane] < 0:
             at = min(int(np.searchsorted(size[left], -room[lane])), left.size - 1)  # the smallest that is enough
             slot, left = int(left[at]), np.delete(left, at)
-            fits = np.flatnonzero(room >= size[slot])
+            fits = np.flatnonzero((room >= size[slot]) & ~over)
             if not fits.size:
                 continue
             target = int(fits[np.argmin(load[fits])])
