@@ -18,7 +18,7 @@ from evenflow.model.slots import FloatArray
 from evenflow.policies import policy_named, proposal_of
 from evenflow.reproduce.experiment import Check, Outcome, Panel, Picture, Series, Settings
 from evenflow.reproduce.flux.cluster import LOADED_SPEED, evenly_spread, self_similar
-from evenflow.reproduce.spark_runs.run import SparkRun, SparkScenario, decide_by, limited, local_spark, run_on_spark
+from evenflow.reproduce.spark_runs.run import SparkRun, SparkScenario, decide_by, limited, run_on_spark, warm_spark
 from evenflow.reproduce.spark_runs.slow import SlowSpan
 from evenflow.reproduce.verdicts import checked, holds
 
@@ -28,7 +28,6 @@ _FILE_S = 0.2
 _AHEAD = 3.0  # times as much comes in as the lanes serve: an epoch is one file, 0.6 s of their work
 _EPOCH_S = _FILE_S * _AHEAD
 _SLACK = 1  # epochs by which a lane may lag behind; what is under way when slots move delays the next round
-_COLD_S = 6.0
 _COARSE = 8  # slots per lane: few rounds to the end
 _BEGIN_S = 2.0  # not counted: the first epochs fill the lanes
 _BUSY_MACHINE = "other work on the machine makes epochs longer, and lanes wait for them"
@@ -55,8 +54,7 @@ def _scenario(seconds: float, settings: Settings, slots_per_lane: int = 16, **ch
 
 def _arms(arms: Sequence[SparkScenario], settings: Settings) -> list[SparkRun]:
     runs = []
-    with local_spark(_LANES) as spark:
-        run_on_spark(spark, _scenario(_COLD_S, settings, _COARSE, max_lag=4))  # its first run is held up by its start
+    with warm_spark(_LANES, arms[0]) as spark:
         for at, arm in enumerate(arms):
             runs.append(run_on_spark(spark, arm))
             settings.progress((at + 1) / len(arms))

@@ -29,6 +29,7 @@ from evenflow.reproduce.spark_runs.run import (
     limited,
     local_spark,
     run_on_spark,
+    warm_spark,
 )
 from evenflow.reproduce.spark_runs.workload import HotPhase, SlotShares
 from evenflow.reproduce.verdicts import ascending, checked, holds, within
@@ -329,7 +330,7 @@ def run_e7(settings: Settings) -> Outcome:
     most, stage_s = (3, 6.0) if settings.quick else (5, 8.0)
     worth = (1, 2, 3, 1) if settings.quick else (1, 2, 3, 4, 2, 1)
     found: dict[str, Ramp] = {}
-    with local_spark(most) as spark:
+    with warm_spark(most, _ramp(FOUR[0], most, stage_s, settings)) as spark:
         for at, name in enumerate(FOUR):
             scenario = _ramp(name, most, stage_s, settings)
             found[name] = Ramp(run_on_spark(spark, scenario), most, stage_s)

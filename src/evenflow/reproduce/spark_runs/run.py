@@ -38,6 +38,7 @@ _TICK_S = 0.05
 _PATIENCE_S = 180.0  # with the warm-up: other work may share the machine
 _FILE_S = 0.25
 _WARM_UPS = 3
+_COLD_S = 6.0
 WARM_UP_FILES = 2 * _WARM_UPS  # before the stream; as many epochs, where an epoch is a file
 _EPOCH = "500 milliseconds"
 _FILES_PER_EPOCH = 4
@@ -225,6 +226,14 @@ def local_spark(lanes: int) -> Iterator[SparkSession]:
             yield session
         finally:
             session.stop()
+
+
+@contextlib.contextmanager
+def warm_spark(lanes: int, scenario: SparkScenario) -> Iterator[SparkSession]:
+    """Start a session and run a scenario in it for a moment: a session's first run is held up by its start."""
+    with local_spark(lanes) as spark:
+        run_on_spark(spark, replace(scenario, seconds=_COLD_S, actions=(), slow=(), drain=False))
+        yield spark
 
 
 def run_on_spark(spark: SparkSession, scenario: SparkScenario) -> SparkRun:
