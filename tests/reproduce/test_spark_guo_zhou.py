@@ -133,7 +133,7 @@ class TestTrade:
 
 class TestSpeedUp:
     def test_stages_are_read_off_by_what_was_served_in_them(self) -> None:
-        found = Ramp(run_of([[10, 0], [10, 0], [10, 10], [10, 8]]), 2, 2.0)
+        found = Ramp(run_of([[10, 0], [10, 0], [10, 10], [10, 8]]), 2, 2.0, lead_s=0.0)
         assert found.served_per_s.tolist() == pytest.approx([10, 19])
         assert found.mean_latency_s.tolist() == pytest.approx([0.5, 0.5])
 

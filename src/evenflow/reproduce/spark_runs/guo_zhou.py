@@ -289,6 +289,7 @@ _STOP_WORDS = 25
 _DAY = 240.0  # windows
 _STAGE_WINDOW_S = 1.0  # a lane works most of it: epochs cost the machine something too
 _PERIOD = 4  # windows between CLB's balancings, where a stage has some more
+_LEAD_S = 3.0  # before the first stage, at its rate: what comes is served some epochs later
 _AHEAD_S = 2.0  # a lane is asked for so long before the rate grows: it has to start
 
 
@@ -299,11 +300,12 @@ class Ramp:
     run: SparkRun
     stages: int
     stage_s: float
+    lead_s: float = _LEAD_S
 
     @property
     def edges_s(self) -> FloatArray:
         """When stages begin, and the last one ends."""
-        return np.linspace(0.0, self.stages * self.stage_s, self.stages + 1)
+        return self.lead_s + np.linspace(0.0, self.stages * self.stage_s, self.stages + 1)
 
     @property
     def served_per_s(self) -> FloatArray:
@@ -378,22 +380,24 @@ def run_e7(settings: Settings) -> Outcome:
 
 
 def _ramp(name: str, most: int, stage_s: float, settings: Settings) -> SparkScenario:
-    windows = round(most * stage_s / _STAGE_WINDOW_S)
+    starts = [_LEAD_S + at * stage_s for at in range(most)]
+    policy = _policy(name, settings.seed, _PERIOD)
+    windows = round((_LEAD_S + most * stage_s) / _STAGE_WINDOW_S)
     return SparkScenario(
         lanes=most,
         slots=SUBSTREAMS,
         capacity=_LANE_ROWS,
         rate=_LOAD * _LANE_ROWS,
-        seconds=most * stage_s,
-        phases=[HotPhase(at * stage_s, rate=float(at + 1)) for at in range(most)],
+        seconds=_LEAD_S + most * stage_s,
+        phases=[HotPhase(start if at else 0.0, rate=float(at + 1)) for at, start in enumerate(starts)],
         strategy="sudden",
         max_lag=8,
         keys=_KEYS,
         seed=settings.seed,
         controller={"settle_windows": 0, "warm_up_windows": 1, "history": _PERIOD},
-        actions=[
-            decide_by(_policy(name, settings.seed, _PERIOD)),
-            *((at * stage_s - _AHEAD_S, partial(_go_on_with, lanes=at + 1)) for at in range(1, most)),
+        actions=[  # where lanes are added, the policy decides afresh, as in the simulator
+            *(decide_by(policy, start) for start in starts),
+            *((start - _AHEAD_S, partial(_go_on_with, lanes=at + 2)) for at, start in enumerate(starts[1:])),
         ],
         drain=True,
         first_lanes=1,
