@@ -34,6 +34,13 @@ def test_a_crowded_lane_is_slow_when_it_lasts() -> None:
     assert believed(half, half, window(0.0, 0.0, 0.0, 0.0)) == [1.0, 1.0, 1.0, 1.0]
 
 
+def test_a_lane_that_was_quickly_done_is_not_slow_for_having_shared_its_core_meanwhile() -> None:
+    loads = SlotLoads.of(np.full(16, 100), np.full(16, 0.1))
+    ahead = LaneLoad(0, window_s=0.4, crowded_s=0.15)
+    others = tuple(LaneLoad(lane, window_s=1.0, crowded_s=0.1) for lane in (1, 2, 3))
+    assert believed(*[LoadWindow(loads, (ahead, *others))] * 3) == [1.0, 1.0, 1.0, 1.0]
+
+
 def test_lanes_that_are_all_as_crowded_are_equally_fast() -> None:
     assert believed(*[window(0.5, 0.52, 0.5, 0.48)] * 3) == [1.0, 1.0, 1.0, 1.0]
 

@@ -98,11 +98,6 @@ class LaneLoad:
             raise InputError(f"lane {self.lane}: window_s must be above 0, got {self.window_s}")
 
     @property
-    def free_share(self) -> float:
-        """The share of the span in which the lane had a core, or would have had one."""
-        return min(1.0, max(0.01, 1.0 - self.crowded_s / self.window_s))
-
-    @property
     def utilisation(self) -> float:
         """The share of the span in which the lane had work: 1 - idle / span (FX 5.3)."""
         return min(1.0, max(0.0, 1.0 - self.idle_s / self.window_s))

@@ -21,6 +21,7 @@ from evenflow.model.values import ArrayValue
 
 _WITNESSES = 3  # slots that must agree before a lane's speed is believed to differ
 _DEADBAND = np.log(1.1)  # differences below 10 % are not worth knowing
+_CROWDED = np.log(1.25)  # less than that comes and goes with what the lanes themselves do
 _SIGMAS = 3.0
 _MAD_TO_SIGMA = 1.4826  # median absolute deviation to standard deviation, normal errors
 
@@ -53,7 +54,7 @@ class Speeds(ArrayValue):
         crowding = dict(self.crowding)
         lasting = np.array([min(crowding.get(lane, (0.0, 0.0))) for lane in table.lanes])
         more = lasting - lasting.min()
-        return self.own_factors(table) * np.exp(np.where(more > _DEADBAND, more, 0.0))
+        return self.own_factors(table) * np.exp(np.where(more > _CROWDED, more, 0.0))
 
     def after(self, window: LoadWindow, table: RoutingTable) -> Speeds:
         """Return what is known after one more window, served under `table`."""
@@ -71,10 +72,16 @@ class Speeds(ArrayValue):
         return Speeds(cost, seen_on, slowness, self._crowding_with(window))
 
     def _crowding_with(self, window: LoadWindow) -> tuple[tuple[LaneId, tuple[float, float]], ...]:
+        """Add how much longer all takes on each lane that could use its core for a part of the window only.
+
+        A lane that has done its epochs ahead of time spent less than the window on them, and could rest for the others'.
+        """
         before = dict(self.crowding)
+        span_s = window.lane_column("window_s").max()
+        longer = -np.log(np.clip(1.0 - window.lane_column("crowded_s") / span_s, 0.01, 1.0))
         return tuple(
-            (load.lane, (float(-np.log(load.free_share)), before.get(load.lane, (0.0, 0.0))[0]))
-            for load in window.lanes
+            (lane, (now, before.get(lane, (0.0, 0.0))[0]))
+            for lane, now in zip(window.lane_ids, longer.tolist(), strict=True)
         )
 
     def _follow_pace(self, known: dict[LaneId, float], change: FloatArray, table: RoutingTable) -> None:
