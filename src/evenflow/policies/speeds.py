@@ -74,7 +74,7 @@ class Speeds(ArrayValue):
     def _crowding_with(self, window: LoadWindow) -> tuple[tuple[LaneId, tuple[float, float]], ...]:
         """Add how much longer all takes on each lane that could use its core for a part of the window only.
 
-        A lane that has done its epochs ahead of time spent less than the window on them, and could rest for the others'.
+        A lane that did its epochs ahead of time spent less than the window on them, and could have rested for the rest.
         """
         before = dict(self.crowding)
         span_s = window.lane_column("window_s").max()
