@@ -140,8 +140,9 @@ def test_relieves_a_lane_that_has_turned_slow() -> None:
         memory, table = proposal.memory, proposal.table_after(table)
         moved.append(len(proposal.moves))
     assert balance_of(window(table, slow), table).max_over_mean < 1.05
-    assert moved[0] > 0
-    assert moved[1:] == [0] * 5, "one plan is enough once the speed is known"
+    assert moved[0] == 0, "it might have been a bad moment"
+    assert moved[1] > 0
+    assert moved[2:] == [0] * 4, "one plan is enough once the speed is known"
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -23,7 +23,7 @@ def believed(*windows: LoadWindow) -> list[float]:
     speeds = Speeds.unknown(TABLE)
     for one in windows:
         speeds = speeds.after(one, TABLE)
-    assert speeds.own_factors(TABLE).tolist() == [1.0, 1.0, 1.0, 1.0]
+    assert speeds.in_costs(TABLE).tolist() == [1.0, 1.0, 1.0, 1.0]
     return list(speeds.factors(TABLE))
 
 
@@ -43,6 +43,46 @@ def test_a_lane_that_was_quickly_done_is_not_slow_for_having_shared_its_core_mea
 
 def test_lanes_that_are_all_as_crowded_are_equally_fast() -> None:
     assert believed(*[window(0.5, 0.52, 0.5, 0.48)] * 3) == [1.0, 1.0, 1.0, 1.0]
+
+
+def priced(*cost: float) -> LoadWindow:
+    """Return a second in which a record costs so much on each of four lanes."""
+    busy = np.full(16, 0.1) * np.array(cost)[TABLE.lane_positions()]
+    return LoadWindow(SlotLoads.of(np.full(16, 100), busy), tuple(LaneLoad(lane) for lane in range(4)))
+
+
+def slowness(*windows: LoadWindow) -> list[float]:
+    speeds = Speeds.unknown(TABLE)
+    for one in windows:
+        speeds = speeds.after(one, TABLE)
+    return [round(factor, 6) for factor in speeds.factors(TABLE)]
+
+
+USUAL, DEAR = priced(1, 1, 1, 1), priced(1, 2, 1, 1)
+
+
+def test_a_lane_that_gets_dearer_is_slow_when_the_next_window_agrees() -> None:
+    assert slowness(USUAL, DEAR) == [1, 1, 1, 1]
+    assert slowness(USUAL, DEAR, DEAR) == [1, 2, 1, 1]
+    assert slowness(USUAL, DEAR, DEAR, USUAL, USUAL) == [1, 1, 1, 1]
+
+
+def test_one_bad_moment_moves_nothing() -> None:
+    table_after = policy_named("even").propose(LoadView((USUAL, USUAL, DEAR), TABLE))
+    assert table_after.moves == ()
+    assert policy_named("even").propose(LoadView((USUAL, DEAR, DEAR), TABLE)).moves
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_costs_that_stray_for_ever_do_not_add_up_to_a_slow_lane(seed: int) -> None:
+    """Steps up of more than what counts and steps down of less, again and again: a lane is what it is."""
+    rng = np.random.default_rng(seed)
+    speeds = Speeds.unknown(TABLE)
+    furthest = 0.0
+    for _ in range(500):
+        speeds = speeds.after(priced(*np.exp(rng.normal(0.0, 0.05, 4))), TABLE)
+        furthest = max(furthest, float(np.abs(np.log(speeds.factors(TABLE))).max()))
+    assert furthest < 0.3
 
 
 def test_even_relieves_a_lane_whose_core_is_taken() -> None:

@@ -251,7 +251,9 @@ class LaneWorker:
             self._versions.update(dict.fromkeys(advance.slots, advance.version))
         self._keep_pace(sum(int(counts.sum()) for counts in records.values()), began)
         busy_s = self.clock() - began
-        needed_s = min(busy_s, max(0.0, self.needed() - needed))
+        # A lane that is kept to a pace stands for a machine of its own: what else runs here is not on its cores.
+        paced = self.config.rows_per_second is not None
+        needed_s = busy_s if paced else min(busy_s, self.needed() - needed)
         self._idle_since = self.clock()
         held = np.zeros(self.config.slots, dtype=bool)
         held[list(self._versions)] = True

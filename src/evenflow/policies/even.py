@@ -210,7 +210,7 @@ def _problem(view: LoadView, speeds: Speeds, recent: _Recent) -> Problem:
     transit_s = view.move_cost.seconds_per_byte * state + view.move_cost.seconds_per_move
     share = recent.busy_s / _span_s(view.last)
     return Problem(
-        work=(recent.busy_s + _waiting_s(view.last, home)) / speeds.own_factors(view.table)[home],
+        work=(recent.busy_s + _waiting_s(view.last, home)) / speeds.in_costs(view.table)[home],
         size=state,
         home=home,
         slowness=slowness,

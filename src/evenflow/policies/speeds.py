@@ -2,8 +2,8 @@
 
 A record that costs much may lie in a costly slot or on a slow lane; one window cannot tell the two apart. What
 can be told: a slot that costs more per record on its new lane than on its old one (the lanes differ), and all
-slots of a lane getting dearer at once while others do not (the lane has slowed down). Until there is such
-evidence, lanes count as equally fast.
+slots of a lane getting dearer at once while others do not, two windows in a row (the lane has slowed down). Until there
+is such evidence, lanes count as equally fast.
 
 A lane whose core is taken by other work says so itself (`crowded_s`); that is no cost of its slots. It counts when it
 lasts for two windows, since a lane that only works now and then often does so when all others do.
@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from evenflow.model import LoadWindow, RoutingTable
-from evenflow.model.slots import FloatArray, IntArray, LaneId
+from evenflow.model.slots import BoolArray, FloatArray, IntArray, LaneId
 from evenflow.model.values import ArrayValue
 
+_NEWEST = 0.1  # the weight of the newest window in what is usual
 _WITNESSES = 3  # slots that must agree before a lane's speed is believed to differ
 _DEADBAND = np.log(1.1)  # differences below 10 % are not worth knowing
 _CROWDED = np.log(1.25)  # less than that comes and goes with what the lanes themselves do
@@ -28,15 +29,18 @@ _MAD_TO_SIGMA = 1.4826  # median absolute deviation to standard deviation, norma
 
 @dataclass(frozen=True, eq=False)
 class Speeds(ArrayValue):
-    """What is known so far: per slot the log of its last cost per record and where that was; per lane its slowness.
+    """What is known so far: per slot the log of its usual cost per record and where that was; per lane its slowness.
 
-    Costs are NaN for slots never seen at work; `slowness` is a log, 0 for a lane as fast as the middle one. `crowding`:
-    per lane the log of how much longer all takes there for lack of a core, in the newest window and the one before.
+    Costs are NaN for slots never seen at work; `slowness` is a log, 0 for a lane as fast as the middle one. `drift`:
+    how far each lane's slots strayed from their usual costs in the newest window; believed when the next one agrees.
+    `crowding`: per lane the log of how much longer all takes there for lack of a core, in the newest window and in the
+    one before.
     """
 
     cost: FloatArray
     seen_on: IntArray
     slowness: tuple[tuple[LaneId, float], ...]
+    drift: tuple[tuple[LaneId, float], ...] = ()
     crowding: tuple[tuple[LaneId, tuple[float, float]], ...] = ()
 
     @classmethod
@@ -44,17 +48,20 @@ class Speeds(ArrayValue):
         """Return the state of knowing nothing: all lanes alike."""
         return cls(np.full(table.slots, np.nan), table.owners, ())
 
-    def own_factors(self, table: RoutingTable) -> FloatArray:
-        """Return how many times slower than the middle each lane of `table` is when it has its core to itself."""
-        known = dict(self.slowness)
-        return np.exp([known.get(lane, 0.0) for lane in table.lanes])
+    def in_costs(self, table: RoutingTable) -> FloatArray:
+        """Return how many times dearer records were on each lane of `table` lately than on the middle one.
+
+        That is the lane's slowness, and what may be no more than a bad moment of it.
+        """
+        known, strayed = dict(self.slowness), dict(self.drift)
+        return np.exp([known.get(lane, 0.0) + strayed.get(lane, 0.0) for lane in table.lanes])
 
     def factors(self, table: RoutingTable) -> FloatArray:
         """Return how many times slower than the middle each lane of `table` is, with the cores it has to share."""
-        crowding = dict(self.crowding)
+        known, crowding = dict(self.slowness), dict(self.crowding)
         lasting = np.array([min(crowding.get(lane, (0.0, 0.0))) for lane in table.lanes])
         more = lasting - lasting.min()
-        return self.own_factors(table) * np.exp(np.where(more > _CROWDED, more, 0.0))
+        return np.exp([known.get(lane, 0.0) for lane in table.lanes] + np.where(more > _CROWDED, more, 0.0))
 
     def after(self, window: LoadWindow, table: RoutingTable) -> Speeds:
         """Return what is known after one more window, served under `table`."""
@@ -64,12 +71,41 @@ class Speeds(ArrayValue):
         now[at_work] = np.log(loads.busy_s[at_work] / loads.records[at_work])
         known = dict(self.slowness)
         change = now - self.cost
-        self._follow_pace(known, change, table)
+        stayed = (self.seen_on == table.owners) & ~np.isnan(change)
+        drift, lasting = self._drifts(change, stayed, table), {}
+        for lane, before in self.drift:
+            lasting[lane] = _agreed(before, drift.get(lane, 0.0))
+            known[lane] = known.get(lane, 0.0) + lasting[lane]
         self._compare_lanes(known, change, table)
         cost = np.where(np.isnan(now), self.cost, now)
+        cost[stayed] = (self.cost + self._usual(change, drift, lasting, table))[stayed]
         seen_on = np.where(np.isnan(now), self.seen_on, table.owners)
         slowness = tuple(sorted((lane, known.get(lane, 0.0)) for lane in table.lanes))
-        return Speeds(cost, seen_on, slowness, self._crowding_with(window))
+        pending = tuple((lane, 0.0 if lasting.get(lane) else value) for lane, value in sorted(drift.items()))
+        return Speeds(cost, seen_on, slowness, pending, self._crowding_with(window))
+
+    def _drifts(self, change: FloatArray, stayed: BoolArray, table: RoutingTable) -> dict[LaneId, float]:
+        """Return how far lanes' own slots have strayed from their usual costs, all alike; 0 where that is chance."""
+        there = np.flatnonzero(stayed)
+        there = there[np.argsort(table.owners[there], kind="stable")]
+        lanes, starts = np.unique(table.owners[there], return_index=True)
+        own = zip(lanes.tolist(), np.split(change[there], starts[1:]), strict=False)
+        trusted = {lane: values for lane, values in own if values.size >= _WITNESSES}
+        if len(trusted) < 2:  # noqa: PLR2004 - one lane alone cannot be slower than others
+            return {}
+        common = float(np.median([np.median(values) for values in trusted.values()]))
+        return {lane: _believed(values - common) for lane, values in trusted.items()}
+
+    def _usual(
+        self, change: FloatArray, drift: dict[LaneId, float], lasting: dict[LaneId, float], table: RoutingTable
+    ) -> FloatArray:
+        """Return by how much each slot's usual cost is to be corrected: a little, or by all that its lane has changed.
+
+        What has only just strayed corrects nothing, or a lane that turned slow would be what is usual by and by.
+        """
+        moved = np.array([lasting.get(lane, 0.0) for lane in table.lanes])[table.lane_positions()]
+        strays = np.array([drift.get(lane, 0.0) != 0 for lane in table.lanes])[table.lane_positions()]
+        return np.where(strays, moved, _NEWEST * change)
 
     def _crowding_with(self, window: LoadWindow) -> tuple[tuple[LaneId, tuple[float, float]], ...]:
         """Add how much longer all takes on each lane that could use its core for a part of the window only.
@@ -83,19 +119,6 @@ class Speeds(ArrayValue):
             (lane, (now, before.get(lane, (0.0, 0.0))[0]))
             for lane, now in zip(window.lane_ids, longer.tolist(), strict=True)
         )
-
-    def _follow_pace(self, known: dict[LaneId, float], change: FloatArray, table: RoutingTable) -> None:
-        """Lanes whose own slots all changed their cost alike have changed their pace."""
-        stayed = np.flatnonzero((self.seen_on == table.owners) & ~np.isnan(change))
-        stayed = stayed[np.argsort(table.owners[stayed], kind="stable")]
-        lanes, starts = np.unique(table.owners[stayed], return_index=True)
-        drift = dict(zip(lanes.tolist(), np.split(change[stayed], starts[1:]), strict=True)) if lanes.size else {}
-        trusted = {lane: values for lane, values in drift.items() if values.size >= _WITNESSES}
-        if len(trusted) < 2:  # noqa: PLR2004 - one lane alone cannot be slower than others
-            return
-        common = float(np.median([np.median(values) for values in trusted.values()]))
-        for lane, values in trusted.items():
-            known[lane] = known.get(lane, 0.0) + _believed(values - common)
 
     def _compare_lanes(self, known: dict[LaneId, float], change: FloatArray, table: RoutingTable) -> None:
         """Slots that changed lane tell how the two lanes compare."""
@@ -116,3 +139,8 @@ def _believed(deviations: FloatArray) -> float:
     spread = float(np.median(np.abs(deviations - middle))) * _MAD_TO_SIGMA
     noise = _SIGMAS * spread / np.sqrt(deviations.size)
     return middle if abs(middle) > max(_DEADBAND, noise) else 0.0
+
+
+def _agreed(before: float, now: float) -> float:
+    """Return the smaller of two deviations if they point the same way, else 0."""
+    return min(before, now, key=abs) if before * now > 0 else 0.0
