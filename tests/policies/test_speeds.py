@@ -67,6 +67,16 @@ def test_a_lane_that_gets_dearer_is_slow_when_the_next_window_agrees() -> None:
     assert slowness(USUAL, DEAR, DEAR, USUAL, USUAL) == [1, 1, 1, 1]
 
 
+def test_what_gets_dearer_everywhere_makes_no_lane_slow_whenever_its_slots_were_first_seen() -> None:
+    """Slot 3 is idle at first; later all costs are ten times what they were."""
+    late = np.where(np.arange(16) % 4 == 3, 0, 100)
+    speeds = Speeds.unknown(TABLE)
+    for records, cost in ((late, 0.1), (np.full(16, 100), 1.0), (late, 0.3), (np.full(16, 100), 3.0)) * 5:
+        loads = SlotLoads.of(records, records * cost)
+        speeds = speeds.after(LoadWindow(loads, tuple(LaneLoad(lane) for lane in range(4))), TABLE)
+        assert list(speeds.in_costs(TABLE)) == [1, 1, 1, 1]
+
+
 def test_one_bad_moment_moves_nothing() -> None:
     table_after = policy_named("even").propose(LoadView((USUAL, USUAL, DEAR), TABLE))
     assert table_after.moves == ()

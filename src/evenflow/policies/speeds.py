@@ -70,9 +70,13 @@ class Speeds(ArrayValue):
         now = np.full(table.slots, np.nan)
         now[at_work] = np.log(loads.busy_s[at_work] / loads.records[at_work])
         known = dict(self.slowness)
+        stayed = (self.seen_on == table.owners) & ~np.isnan(now - self.cost)
+        own = self._changes_by_lane(now - self.cost, stayed, table)
+        # What all lanes have in common is no lane's doing: costs are kept as if it had not happened.
+        now -= float(np.median([np.median(values) for values in own.values()])) if own else 0.0
         change = now - self.cost
-        stayed = (self.seen_on == table.owners) & ~np.isnan(change)
-        drift, lasting = self._drifts(change, stayed, table), {}
+        drift = self._drifts(self._changes_by_lane(change, stayed, table))
+        lasting = {}
         for lane, before in self.drift:
             lasting[lane] = _agreed(before, drift.get(lane, 0.0))
             known[lane] = known.get(lane, 0.0) + lasting[lane]
@@ -84,17 +88,19 @@ class Speeds(ArrayValue):
         pending = tuple((lane, 0.0 if lasting.get(lane) else value) for lane, value in sorted(drift.items()))
         return Speeds(cost, seen_on, slowness, pending, self._crowding_with(window))
 
-    def _drifts(self, change: FloatArray, stayed: BoolArray, table: RoutingTable) -> dict[LaneId, float]:
-        """Return how far lanes' own slots have strayed from their usual costs, all alike; 0 where that is chance."""
+    def _changes_by_lane(self, change: FloatArray, stayed: BoolArray, table: RoutingTable) -> dict[LaneId, FloatArray]:
+        """Return the changes of slots that stayed, lane by lane, where there are enough of them."""
         there = np.flatnonzero(stayed)
         there = there[np.argsort(table.owners[there], kind="stable")]
         lanes, starts = np.unique(table.owners[there], return_index=True)
         own = zip(lanes.tolist(), np.split(change[there], starts[1:]), strict=False)
-        trusted = {lane: values for lane, values in own if values.size >= _WITNESSES}
-        if len(trusted) < 2:  # noqa: PLR2004 - one lane alone cannot be slower than others
+        return {lane: values for lane, values in own if values.size >= _WITNESSES}
+
+    def _drifts(self, own: dict[LaneId, FloatArray]) -> dict[LaneId, float]:
+        """Return how far lanes' own slots have strayed from their usual costs, all alike; 0 where that is chance."""
+        if len(own) < 2:  # noqa: PLR2004 - one lane alone cannot be slower than others
             return {}
-        common = float(np.median([np.median(values) for values in trusted.values()]))
-        return {lane: _believed(values - common) for lane, values in trusted.items()}
+        return {lane: _believed(values) for lane, values in own.items()}
 
     def _usual(
         self, change: FloatArray, drift: dict[LaneId, float], lasting: dict[LaneId, float], table: RoutingTable
