@@ -71,11 +71,12 @@ class Speeds(ArrayValue):
         now[at_work] = np.log(loads.busy_s[at_work] / loads.records[at_work])
         known = dict(self.slowness)
         stayed = (self.seen_on == table.owners) & ~np.isnan(now - self.cost)
-        own = self._changes_by_lane(now - self.cost, stayed, table)
+        own = _by_lane(now - self.cost, stayed, table)
         # What all lanes have in common is no lane's doing: costs are kept as if it had not happened.
-        now -= float(np.median([np.median(values) for values in own.values()])) if own else 0.0
+        common = float(np.median([np.median(values) for values in own.values()])) if own else 0.0
+        now -= common
         change = now - self.cost
-        drift = self._drifts(self._changes_by_lane(change, stayed, table))
+        drift = {lane: _believed(values - common) for lane, values in own.items()}
         lasting = {}
         for lane, before in self.drift:
             lasting[lane] = _agreed(before, drift.get(lane, 0.0))
@@ -87,20 +88,6 @@ class Speeds(ArrayValue):
         slowness = tuple(sorted((lane, known.get(lane, 0.0)) for lane in table.lanes))
         pending = tuple((lane, 0.0 if lasting.get(lane) else value) for lane, value in sorted(drift.items()))
         return Speeds(cost, seen_on, slowness, pending, self._crowding_with(window))
-
-    def _changes_by_lane(self, change: FloatArray, stayed: BoolArray, table: RoutingTable) -> dict[LaneId, FloatArray]:
-        """Return the changes of slots that stayed, lane by lane, where there are enough of them."""
-        there = np.flatnonzero(stayed)
-        there = there[np.argsort(table.owners[there], kind="stable")]
-        lanes, starts = np.unique(table.owners[there], return_index=True)
-        own = zip(lanes.tolist(), np.split(change[there], starts[1:]), strict=False)
-        return {lane: values for lane, values in own if values.size >= _WITNESSES}
-
-    def _drifts(self, own: dict[LaneId, FloatArray]) -> dict[LaneId, float]:
-        """Return how far lanes' own slots have strayed from their usual costs, all alike; 0 where that is chance."""
-        if len(own) < 2:  # noqa: PLR2004 - one lane alone cannot be slower than others
-            return {}
-        return {lane: _believed(values) for lane, values in own.items()}
 
     def _usual(
         self, change: FloatArray, drift: dict[LaneId, float], lasting: dict[LaneId, float], table: RoutingTable
@@ -137,6 +124,15 @@ class Speeds(ArrayValue):
                 error = _believed(change[witnesses] - expected)
                 known[target] = known.get(target, 0.0) + error / 2
                 known[source] = known.get(source, 0.0) - error / 2
+
+
+def _by_lane(change: FloatArray, stayed: BoolArray, table: RoutingTable) -> dict[LaneId, FloatArray]:
+    """Return the changes of slots that stayed, lane by lane, where there are enough of them."""
+    there = np.flatnonzero(stayed)
+    there = there[np.argsort(table.owners[there], kind="stable")]
+    lanes, starts = np.unique(table.owners[there], return_index=True)
+    own = zip(lanes.tolist(), np.split(change[there], starts[1:]), strict=False)
+    return {lane: values for lane, values in own if values.size >= _WITNESSES}
 
 
 def _believed(deviations: FloatArray) -> float:
