@@ -21,7 +21,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
@@ -33,6 +36,7 @@ from evenflow.lane import LaneConfig
 from evenflow.lane.faults import Faults
 from evenflow.lane.worker import committed_state
 from evenflow.model import LaneId, Move, RoutingTable, SlotId
+from evenflow.model.slots import FloatArray
 from evenflow.policies import Policy
 from evenflow.spark.conductor import Conductor, committed_slot
 from evenflow.spark.coordinator import Coordinator, LaneEvent
@@ -287,12 +291,17 @@ class Engine:
         self.controller.lanes_changed(lanes)
         self._act_on(self.controller.resize(fitted(before, lanes, self._weights())))
 
-    def _weights(self) -> list[float]:
-        """Return what each slot cost lately."""
-        busy = [0.0] * self.controller.table.slots
-        for row in self.progress.slot_rows():
-            busy[row["slot"]] = row["busy_s"]
-        return busy
+    def _weights(self) -> FloatArray:
+        """Return what each slot cost lately, in records of middling cost on its lane.
+
+        One epoch of a lane may take twice as long as another's for no reason of its slots: lanes' paces are left out.
+        """
+        weights = np.zeros(self.controller.table.slots)
+        for _, rows in groupby(sorted(self.progress.slot_rows(), key=itemgetter("lane")), key=itemgetter("lane")):
+            slots, records, busy_s = zip(*((row["slot"], row["records"], row["busy_s"]) for row in rows), strict=True)
+            total_s = sum(busy_s)
+            weights[list(slots)] = np.array(busy_s) * (sum(records) / total_s) if total_s else records
+        return weights
 
     # --- the thread that publishes -------------------------------------------------------------------------------
 
