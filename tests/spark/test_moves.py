@@ -8,8 +8,9 @@ import pytest
 from pyspark.sql import DataFrame
 
 import evenflow as ef
-from evenflow.control.journal import StateMoved
+from evenflow.control.journal import Decided, StateMoved
 from evenflow.errors import InputError
+from evenflow.policies import POLICIES
 from evenflow.spark.route import Exchange
 from tests.spark.streams import (
     Bench,
@@ -23,6 +24,7 @@ from tests.spark.streams import (
     read_published,
     state_of,
     totals,
+    until,
 )
 
 pytestmark = pytest.mark.spark
@@ -102,3 +104,33 @@ def test_moves_from_within_foreach_batch_and_counts_that_rise_by_one(bench: Benc
         query.processAllAvailable()
     counts_rise_by_one(seen, epochs)
     assert len(query.moves()) >= 8
+
+
+def test_every_policy_closes_the_loop_on_real_lanes(bench: Bench) -> None:
+    """Loads are measured, each policy in turn decides on them, slots move, and the results show nothing of it."""
+    tables = [one_bid_per_key(0)]
+    bench.feed(tables[0])
+    query = bench.start(
+        totals(bench.stream()).balance(
+            lanes=2, slots=16, policy="static", strategy="sudden", settle_windows=0, warm_up_windows=1
+        )
+    )
+    query.processAllAvailable()
+
+    def asked(policy: str) -> bool:
+        tables.append(one_bid_per_key(len(tables)))
+        bench.feed(tables[-1])
+        query.processAllAvailable()
+        return any(entry.policy == policy for entry in query.journal().of(Decided))
+
+    for name in POLICIES:
+        query.set_policy(name)
+        until(lambda: asked(name), f"{name} decides")  # noqa: B023 - called before the next one
+    assert {entry.policy for entry in query.journal().of(Decided) if entry.moves} >= {"uhlb-fresh", "pkg"}
+    assert query.journal().of(StateMoved)
+    expected = Expected(tables)
+    assert set(state_of(query)) == set(expected.state.values())
+    query.stop()
+    published = read_published(bench.out)
+    assert published == expected.published
+    counts_rise_by_one(published.elements(), len(tables))
