@@ -22,6 +22,10 @@ the run by the rule that stands above each table, written before the run: **matc
 The worst statement of an experiment is its verdict. Some results of the papers are negative; they must come out
 negative here too.
 
+Not everything was settled before the first look at an outcome. Set after one: LR-E1's capacity of a worker and epoch,
+LR-E3's own arm, LR-E5's second rule, the bounds of AF-E2 and AF-E12, set-up or rule of FX-E4, E5, E7 and E9; on Spark
+the sizes, epochs and warm-up of FX-E1, E2 and GZ-E3, not their rules.
+
 """
 _MECHANISMS = "## Mechanisms\n\nWhat the papers build, and the tests that prove it here; the suite runs them all.\n"
 
@@ -105,8 +109,9 @@ def _paper_part(paper: Paper, results: Iterable[Result]) -> str:
 
 def _experiment_part(result: Result) -> str:
     size = ", quick" if result.quick else ""
+    where = "" if result.engine == "sim" else ", on Spark"
     lines = [
-        f"### {result.id}, {result.figure}: {result.title} — {result.verdict.value}\n",
+        f"### {result.id}, {result.figure}: {result.title}{where} — {result.verdict.value}\n",
         f"*Rule.* {result.rule}\n",
         "| statement | published | ours | verdict | why |",
         "|---|---|---|---|---|",
