@@ -147,8 +147,11 @@ def _slow_lane(rng: np.random.Generator) -> Made:
     table = RoutingTable.even(_SLOTS, _LANES)
     state = _state(rng)
     slow = np.array(_ONE_SLOW)
-    records = [rng.poisson(_RECORDS / _SLOTS, _SLOTS) for _ in range(2)]
-    return table, (window_under(table, records[0], state), window_under(table, records[1], state, slowness=slow))
+    before, *since = (rng.poisson(_RECORDS / _SLOTS, _SLOTS) for _ in range(3))
+    return table, (
+        window_under(table, before, state),
+        *(window_under(table, records, state, slowness=slow) for records in since),  # one alone may be a bad moment
+    )
 
 
 def _heavy_state(rng: np.random.Generator) -> Made:
