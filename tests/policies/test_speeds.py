@@ -83,6 +83,17 @@ def test_one_bad_moment_moves_nothing() -> None:
     assert policy_named("even").propose(LoadView((USUAL, DEAR, DEAR), TABLE)).moves
 
 
+def test_a_bad_moment_weighs_no_more_than_its_window() -> None:
+    """Averaged with quiet windows, it is taken off once, not for all of them: nothing moves on an even load."""
+    rng = np.random.default_rng(1)
+    quiet = [priced(*np.exp(rng.normal(0.0, 0.02, 4))) for _ in range(8)]
+    stray = priced(1, 1.13, 1, 1)
+    assert policy_named("even").propose(LoadView((*quiet, stray), TABLE)).moves == ()
+    speeds = Speeds.unknown(TABLE).after(USUAL, TABLE).after(DEAR, TABLE)
+    assert speeds.in_costs(TABLE).tolist() == pytest.approx([1, 2, 1, 1])
+    assert speeds.in_costs(TABLE, 10).tolist() == pytest.approx([1, 1.1, 1, 1])
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_costs_that_stray_for_ever_do_not_add_up_to_a_slow_lane(seed: int) -> None:
     """Steps up of more than what counts and steps down of less, again and again: a lane is what it is."""

@@ -149,9 +149,13 @@ def _learnt(view: LoadView) -> Speeds:
 
 @dataclass(frozen=True, slots=True)
 class _Recent:
-    """The busy time of each slot lately, how far it strays by chance, as a share of itself, and whether it lasts."""
+    """The busy time of each slot lately, in so many windows that tell the same story.
+
+    And how far it strays by chance, as a share of itself, and whether it lasts.
+    """
 
     busy_s: FloatArray
+    windows: int
     noise: float
     lasts: bool
 
@@ -170,7 +174,8 @@ def _recent(view: LoadView) -> _Recent:
     alike = 1
     while alike < len(busy) and (np.abs(view.lane_sums(busy[-1 - alike]) - newest) <= margin).all():
         alike += 1
-    return _Recent(np.mean(busy[-alike:], axis=0), noise / np.sqrt(alike), len(busy) == 1 or alike >= _LASTING)
+    lasts = len(busy) == 1 or alike >= _LASTING
+    return _Recent(np.mean(busy[-alike:], axis=0), alike, noise / np.sqrt(alike), lasts)
 
 
 def _to_scale(busy: Sequence[FloatArray]) -> list[FloatArray]:
@@ -210,7 +215,7 @@ def _problem(view: LoadView, speeds: Speeds, recent: _Recent) -> Problem:
     transit_s = view.move_cost.seconds_per_byte * state + view.move_cost.seconds_per_move
     share = recent.busy_s / _span_s(view.last)
     return Problem(
-        work=(recent.busy_s + _waiting_s(view.last, home)) / speeds.in_costs(view.table)[home],
+        work=(recent.busy_s + _waiting_s(view.last, home)) / speeds.in_costs(view.table, recent.windows)[home],
         size=state,
         home=home,
         slowness=slowness,

@@ -48,13 +48,15 @@ class Speeds(ArrayValue):
         """Return the state of knowing nothing: all lanes alike."""
         return cls(np.full(table.slots, np.nan), table.owners, ())
 
-    def in_costs(self, table: RoutingTable) -> FloatArray:
-        """Return how many times dearer records were on each lane of `table` lately than on the middle one.
+    def in_costs(self, table: RoutingTable, windows: int = 1) -> FloatArray:
+        """Return how many times dearer records were on each lane of `table` than on the middle one, lately.
 
-        That is the lane's slowness, and what may be no more than a bad moment of it.
+        That is the lane's slowness, and in the newest of the `windows` what may be no more than a bad moment of it.
         """
         known, strayed = dict(self.slowness), dict(self.drift)
-        return np.exp([known.get(lane, 0.0) + strayed.get(lane, 0.0) for lane in table.lanes])
+        newest = np.exp([strayed.get(lane, 0.0) for lane in table.lanes])
+        slow: FloatArray = np.exp([known.get(lane, 0.0) for lane in table.lanes])
+        return slow * ((windows - 1 + newest) / windows)
 
     def factors(self, table: RoutingTable) -> FloatArray:
         """Return how many times slower than the middle each lane of `table` is, with the cores it has to share."""
