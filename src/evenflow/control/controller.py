@@ -158,7 +158,7 @@ class Controller:
         self._memory: Any = None
         self._queue: deque[QueuedStep] = deque()
         self._told: dict[SlotId, MoveLife] = {}
-        self._state_bytes: IntArray = np.zeros(table.slots, np.int64)
+        self._state_bytes: IntArray = np.zeros(table.slots, np.int64)  # of each slot, as last seen
         self._move_cost = self.options.move_cost
         self._copied: set[SlotId] = set()  # of the planned moves: their targets have loaded the slot ahead
         self._retiring: tuple[LaneId, ...] = ()  # may go once the plan is carried out
@@ -338,8 +338,7 @@ class Controller:
         least = self.options.copy_ahead_bytes
         if least is None or not self._queue:
             return ()
-        sizes = self._sizes
-        return tuple(move for move in self._queue[0].moves if sizes.get(move.slot, 0) >= least)
+        return tuple(move for move in self._queue[0].moves if self._state_bytes[move.slot] >= least)
 
     def next_epoch(self, epoch: Epoch, at_s: float = 0.0) -> ControlMessage:
         """Return the control message of `epoch`, with the moves of the next step if its time has come."""
@@ -503,9 +502,9 @@ class Controller:
         if limit is None:
             return step.moves
         now: list[Move] = []
-        used, sizes = 0, self._sizes
+        used = 0
         for move in step.moves:
-            used += sizes.get(move.slot, 0)
+            used += int(self._state_bytes[move.slot])
             if now and used > limit:
                 break
             now.append(move)
@@ -526,15 +525,8 @@ class Controller:
         return changed
 
     def _weights(self) -> Weights:
-        if not self._windows:
-            return Weights({}, self._sizes, self._move_cost.seconds_per_byte)
-        load = dict(enumerate(self._windows[-1].slots.busy_s.tolist()))
-        return Weights(load, self._sizes, self._move_cost.seconds_per_byte)
-
-    @property
-    def _sizes(self) -> dict[SlotId, int]:
-        """The bytes of each slot's state, as they were last seen."""
-        return dict(enumerate(self._state_bytes.tolist()))
+        load = dict(enumerate(self._windows[-1].slots.busy_s.tolist())) if self._windows else {}
+        return Weights(load, dict(enumerate(self._state_bytes.tolist())), self._move_cost.seconds_per_byte)
 
     def _record(self, entry: Entry) -> None:
         self.journal.record(entry)

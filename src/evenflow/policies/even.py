@@ -36,7 +36,7 @@ import numpy as np
 
 from evenflow.errors import InputError
 from evenflow.model import LoadView, LoadWindow, Move
-from evenflow.model.slots import FloatArray, IntArray
+from evenflow.model.slots import BoolArray, FloatArray, IntArray
 from evenflow.policies.base import Proposal
 from evenflow.policies.packing import Packing, Problem, pack, stay
 from evenflow.policies.relief import relieving_moves
@@ -229,13 +229,18 @@ def _span_s(window: LoadWindow) -> float:
     return float(window.lane_column("window_s").max())
 
 
+def _saturated(window: LoadWindow) -> BoolArray:
+    """Tell of each lane whether it had no time left."""
+    saturated: BoolArray = window.lane_column("idle_s") < _SATURATED * window.lane_column("window_s")
+    return saturated
+
+
 def _demand_is_unknown(view: LoadView) -> bool:
     """Whether a lane had no time left and it cannot be seen how much more it should have done.
 
     What waits upstream, held back, nobody counts: a queue that is full does not grow.
     """
-    idle, span = view.last.lane_column("idle_s"), view.last.lane_column("window_s")
-    saturated = idle < _SATURATED * span
+    saturated = _saturated(view.last)
     if not saturated.any():
         return False
     if not any(window.slots.pending.any() for window in view.windows):
@@ -248,9 +253,8 @@ def _demand_is_unknown(view: LoadView) -> bool:
 def _waiting_s(window: LoadWindow, home: IntArray) -> FloatArray:
     """Return the busy seconds that each slot still waits for, on lanes that had no time left for it."""
     loads = window.slots
-    saturated = window.lane_column("idle_s") < _SATURATED * window.lane_column("window_s")
     # A record of a slot on disk waits for memory, not for the lane's time.
-    waiting = np.where(saturated[home] & ~loads.spilled, loads.pending, 0).astype(np.float64)
+    waiting = np.where(_saturated(window)[home] & ~loads.spilled, loads.pending, 0).astype(np.float64)
     if not waiting.any():
         return waiting
     lanes = len(window.lanes)

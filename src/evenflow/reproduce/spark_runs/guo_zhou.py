@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,6 @@ from evenflow.reproduce.spark_runs.run import (
 )
 from evenflow.reproduce.spark_runs.workload import HotPhase, SlotShares
 from evenflow.reproduce.verdicts import ascending, checked, holds, within
-from evenflow.spark import Query
 
 FOUR = ("clb", "elb", "pkg", "uhlb")
 _ORDER = ("uhlb", "pkg", "elb", "clb")
@@ -397,7 +396,7 @@ def _ramp(name: str, most: int, stage_s: float, settings: Settings) -> SparkScen
         controller={"settle_windows": 0, "warm_up_windows": 1, "history": _PERIOD},
         actions=[  # where lanes are added, the policy decides afresh, as in the simulator
             *(decide_by(policy, start) for start in starts),
-            *((start - _AHEAD_S, partial(_go_on_with, lanes=at + 2)) for at, start in enumerate(starts[1:])),
+            *((start - _AHEAD_S, methodcaller("resize", at + 2)) for at, start in enumerate(starts[1:])),
         ],
         drain=True,
         first_lanes=1,
@@ -405,10 +404,6 @@ def _ramp(name: str, most: int, stage_s: float, settings: Settings) -> SparkScen
         file_s=_STAGE_WINDOW_S,
         files_per_epoch=1,
     )
-
-
-def _go_on_with(query: Query, lanes: int) -> None:
-    query.resize(lanes)
 
 
 def _elastic(worth: Sequence[int], stage_s: float, settings: Settings) -> SparkScenario:

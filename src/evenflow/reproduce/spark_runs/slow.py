@@ -8,13 +8,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from evenflow.model import LaneId
 from evenflow.model.slots import IntArray
-from evenflow.operators import Folded, Operator, Resident
+from evenflow.operators import Folded, Resident
+from evenflow.reproduce.spark_runs.around import AroundOperator, AroundResident
 
 _FOR_EVER_S = 1e9
 
@@ -55,25 +55,16 @@ def tell(file: Path, pids: Mapping[LaneId, int], spans: Sequence[SlowSpan], zero
 
 
 @dataclass(frozen=True)
-class SlowLanes:
-    """An operator that serves `capacity` rows per second, less on processes that `file` names; else the one within."""
+class SlowLanes(AroundOperator):
+    """An operator that serves `capacity` rows per second, less on processes that `file` names."""
 
-    operator: Operator
     capacity: float
     speed: float
     file: str
 
-    def __getattr__(self, name: str) -> Any:
-        """Be the operator within."""
-        if name.startswith("__") or name in ("operator", "capacity", "speed", "file"):
-            raise AttributeError(name)
-        return getattr(self.operator, name)
-
-    def open(self, schema: pa.Schema, keys: tuple[str, ...], slots: int) -> Resident:
+    def around(self, resident: Resident) -> AroundResident:
         """Return the state of a lane that may be slow."""
-        resident: Any = _SlowResident(self.operator.open(schema, keys, slots), self)
-        opened: Resident = resident
-        return opened
+        return _SlowResident(resident, self)
 
     def spans(self) -> list[list[float]]:
         """Return when this process is slow, by the wall clock."""
@@ -82,21 +73,18 @@ class SlowLanes:
         return found.get(str(os.getpid()), [])
 
 
-class _SlowResident:
+class _SlowResident(AroundResident):
     """State whose rows take longer to fold while its lane is slow."""
 
     def __init__(self, resident: Resident, lanes: SlowLanes) -> None:
         """Hold the state within."""
-        self._resident, self._lanes = resident, lanes
-
-    def __getattr__(self, name: str) -> Any:
-        """Be the state within."""
-        return getattr(self._resident, name)
+        super().__init__(resident)
+        self._lanes = lanes
 
     def fold(self, rows: pa.Table, slots: IntArray) -> Folded:
         """Fold the rows, and take as long as the lane would."""
         began_s = time.time()
-        folded = self._resident.fold(rows, slots)
+        folded = self.resident.fold(rows, slots)
         lanes = self._lanes
         until_s = done_at(began_s, rows.num_rows / lanes.capacity, lanes.spans(), lanes.speed)
         time.sleep(max(0.0, until_s - time.time()))

@@ -5,51 +5,39 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
-from evenflow.operators import Operator, Resident
+from evenflow.operators import Resident
+from evenflow.reproduce.spark_runs.around import AroundOperator, AroundResident
 
 
 @dataclass(frozen=True)
-class SlowToMove:
-    """An operator whose lanes let go of, and take in, at most `keys_per_second`; else it is the operator within."""
+class SlowToMove(AroundOperator):
+    """An operator whose lanes let go of, and take in, at most `keys_per_second`."""
 
-    operator: Operator
     keys_per_second: float
 
-    def __getattr__(self, name: str) -> Any:
-        """Be the operator within."""
-        if name.startswith("__") or name in ("operator", "keys_per_second"):
-            raise AttributeError(name)
-        return getattr(self.operator, name)
-
-    def open(self, schema: pa.Schema, keys: tuple[str, ...], slots: int) -> Resident:
+    def around(self, resident: Resident) -> AroundResident:
         """Return the state of a lane, slow to move."""
-        resident: Any = _SlowResident(self.operator.open(schema, keys, slots), self.keys_per_second)
-        opened: Resident = resident
-        return opened
+        return _HeavyResident(resident, self.keys_per_second)
 
 
-class _SlowResident:
+class _HeavyResident(AroundResident):
     """State that takes its time when slots leave and when they come."""
 
     def __init__(self, resident: Resident, keys_per_second: float) -> None:
         """Hold the state within."""
-        self._resident, self._keys_per_second = resident, keys_per_second
-
-    def __getattr__(self, name: str) -> Any:
-        """Be the state within."""
-        return getattr(self._resident, name)
+        super().__init__(resident)
+        self._keys_per_second = keys_per_second
 
     def install(self, state: pa.Table) -> None:
         """Take in state, slowly."""
         time.sleep(state.num_rows / self._keys_per_second)
-        self._resident.install(state)
+        self.resident.install(state)
 
     def drop(self, slots: Sequence[int]) -> None:
         """Let go of state, slowly."""
-        leaving = int(self._resident.slot_rows()[list(slots)].sum()) if len(slots) else 0
+        leaving = int(self.resident.slot_rows()[list(slots)].sum()) if len(slots) else 0
         time.sleep(leaving / self._keys_per_second)
-        self._resident.drop(slots)
+        self.resident.drop(slots)
