@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from evenflow.control import Ack, Controller, ControllerOptions, LaneWish
-from evenflow.errors import EvenflowError
+from evenflow.errors import EvenflowError, InputError
 from evenflow.migration import Event, Strategy, strategy_named
 from evenflow.migration.strategies import DEFAULT_STRATEGY
 from evenflow.model import LoadView
@@ -77,6 +77,11 @@ class Cluster:
         self.service = Service(self.cost_s, memory.spool_s if memory else None, self.placement, self.chores)
         self.spiller = Spiller(memory, self.placement, self.chores, self.sizes) if memory else None
         flow = scenario.flow
+        if flow and flow.river and policy_name(controller.policy) != "static":
+            raise InputError(
+                f"river sends records wherever there is room, which leaves policy {policy_name(controller.policy)!r} "
+                "nothing to move; choose 'static'"
+            )
         self.producers = Producers(flow, slots, numbers, rng) if flow else None
         self.handovers = Handovers(scenario.handover, scenario.network, self.placement, self.chores, self.sizes)
         self.counts = Counts(slots, numbers)

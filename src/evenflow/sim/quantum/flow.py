@@ -1,8 +1,10 @@
-"""Producers that are faster than the lanes, and what lies between: Flux's transient skew buffer, or plain Exchange.
+"""Producers that are faster than the lanes, and what lies between: Flux's skew buffer, plain Exchange, or River.
 
 Each producer fills its space as fast as it can; a tuple goes to the connection of its lane as soon as that has
 room. With a skew buffer, tuples that must wait share one space, and the producer stops only when that is full (FX 4).
 With Exchange the same space is cut up among the connections, and the first full one stops the producer (FX 2.3).
+With River's distributed queue (FX 2.4) the space is cut up too, but a record may go to any lane: to one drawn by the
+free places in its connection. That evens load without moving anything, and only lanes without state allow it.
 """
 
 from __future__ import annotations
@@ -25,12 +27,16 @@ class Flow:
     which is much faster and differs only in the chance fluctuations between producers. Without `drawn`, records
     come in the expected proportions instead of being drawn one by one. With `packet_records`, a producer sends
     a lane only full packets: a lane with little to do then gets its input in few lumps.
+
+    `river` sends records wherever there is room, so they have no slot of their own: each counts for the slots of the
+    lane that got it, for all alike, and a lane without slots gets none. For stateless scenarios only.
     """
 
     producers: int = 1
     connection_records: float = 25.0
     buffer_records: float = 2048.0
     exchange: bool = False
+    river: bool = False
     produce_s: float = 0.0
     together: bool = True
     drawn: bool = True
@@ -40,6 +46,8 @@ class Flow:
         """Refuse space that holds nothing."""
         if self.producers < 1 or self.connection_records <= 0 or self.buffer_records < 0 or self.produce_s < 0:
             raise InputError(f"flow: needs producers, room in connections and no negative sizes, got {self}")
+        if self.river and (self.exchange or self.packet_records is not None):
+            raise InputError("flow: river sends single records to any lane; leave out exchange and packet_records")
 
 
 class Producers:
@@ -66,6 +74,8 @@ class Producers:
         """Produce as much as there is room for, hand over what connections take; return that, by slot."""
         lanes = self.sent.shape[1]
         room = np.maximum(0.0, self._connection(lanes) - self.sent)
+        if self.flow.river:
+            return self._fill_any(room, owner, stalled, span_s)
         held = _by_lane(_without(self.buffer, stalled), owner, lanes)
         aside = self.buffer[:, stalled].sum(axis=1)
         by_lane = _by_lane(_without(shares[None, :], stalled), owner, lanes)[0]
@@ -86,7 +96,8 @@ class Producers:
 
     def _connection(self, lanes: int) -> float:
         """Return the records that fit between a producer (or all, together) and a lane."""
-        extra = self.flow.buffer_records / lanes if self.flow.exchange else 0.0
+        divided = self.flow.exchange or self.flow.river
+        extra = self.flow.buffer_records / lanes if divided else 0.0
         return (self.flow.connection_records + extra) * self.each
 
     def _in_time(self, count: FloatArray, span_s: float) -> FloatArray:
@@ -95,17 +106,47 @@ class Producers:
         return np.minimum(count, span_s / self.flow.produce_s * self.each)
 
     def _make(self, count: FloatArray, shares: FloatArray) -> FloatArray:
-        """Make new records, by producer and slot; those drawn are whole ones, parts are carried to the next step."""
+        """Make new records, by producer and slot; those drawn are whole ones."""
         if self.flow.drawn:
-            wanted = count + self._carry
-            whole = np.floor(wanted)
-            self._carry = np.minimum(wanted - whole, 1.0)
-            made = self.rng.multinomial(whole.astype(np.int64), shares).astype(np.float64)
+            made = self.rng.multinomial(self._whole(count), shares).astype(np.float64)
         else:
             made = count[:, None] * shares
         self.buffer += made
         self.made += made.sum(axis=0)
         return made
+
+    def _whole(self, count: FloatArray) -> IntArray:
+        """Return whole records; parts are carried to the next step."""
+        wanted = count + self._carry
+        whole = np.floor(wanted)
+        self._carry = np.minimum(wanted - whole, 1.0)
+        return whole.astype(np.int64)
+
+    def _fill_any(self, room: FloatArray, owner: IntArray, stalled: BoolArray, span_s: float) -> FloatArray:
+        """Produce until time or room is over, and send each record where there is room; return that, by slot."""
+        present = np.where(stalled, 0.0, 1.0)
+        slots_of = sum_by(owner, present, room.shape[1])
+        room = np.where(slots_of > 0, room, 0.0)
+        going = self._draw_places(room, self._in_time(room.sum(axis=1), span_s))
+        self.sent += going
+        made: FloatArray = (going.sum(axis=0) / np.maximum(1.0, slots_of))[owner] * present
+        self.made += made
+        return made
+
+    def _draw_places(self, room: FloatArray, count: FloatArray) -> FloatArray:
+        """Let `count` records of each producer choose lanes, one after the other, by the places that are left then.
+
+        Every free place is as likely as any other, and none is taken twice: balls drawn and not put back.
+        """
+        if not self.flow.drawn:
+            whole = room.sum(axis=1)
+            share = np.divide(count, whole, out=np.zeros_like(count), where=whole > 0)
+            even: FloatArray = room * share[:, None]
+            return even
+        places = np.floor(room).astype(np.int64)
+        wanted = np.minimum(self._whole(count), places.sum(axis=1))
+        pairs = zip(places, wanted, strict=True)
+        return np.array([self.rng.multivariate_hypergeometric(*pair) for pair in pairs], np.float64)
 
     def _pack(self, made: FloatArray) -> None:
         """Put new records into packets; what is in packets that are not full waits."""

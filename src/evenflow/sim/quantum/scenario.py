@@ -30,7 +30,8 @@ class Scenario:
     `seconds_per_record` and `state_bytes` are one number, or one per slot. `poisson` draws the arrivals, else the
     expected numbers arrive. `queue_records` bounds what may wait for a lane; what comes beyond it is refused and
     counted (FX-F6). With a `flow`, producers make as much as there is room for, and of `arrivals` only the shares
-    count. Without `memory`, lanes hold all their slots. `lane_start_s` is how long a lane takes to start when
+    count. `stateless` says that any lane may serve any record, which a flow by River's rule needs; nothing is left
+    to move then. Without `memory`, lanes hold all their slots. `lane_start_s` is how long a lane takes to start when
     a policy asks for more. `table` is the routing at the start, dealt out in turn if None.
     """
 
@@ -50,6 +51,7 @@ class Scenario:
     flow: Flow | None = None
     memory: Memory | None = None
     mergeable: bool = False
+    stateless: bool = False
     poisson: bool = True
     queue_records: float | None = None
     lane_start_s: float = 1.0
@@ -75,8 +77,25 @@ class Scenario:
                 "scenario: 'forward and merge' keeps partial states on several lanes, which only mergeable operators "
                 "allow; set mergeable=True if yours is one, or choose another way to hand over"
             )
+        self._refuse_keyed_river()
         if self.table is not None and (self.table.slots, len(self.table.lanes)) != (self.slots, self.lanes):
             raise InputError(f"scenario: {self.table} does not fit {self.lanes} lanes and {self.slots} slots")
+
+    def _refuse_keyed_river(self) -> None:
+        """Refuse a flow that ignores keys, unless nothing depends on them."""
+        if self.stateless and (self.per_slot("state_bytes").any() or self.memory is not None):
+            raise InputError(
+                "scenario: stateless, yet with state_bytes above 0 or a memory to keep state in; choose one"
+            )
+        if self.flow is None or not self.flow.river:
+            return
+        if not self.stateless:
+            raise InputError(
+                "scenario: river sends a record to any lane, but a keyed operator has the state of a key on one lane "
+                "only; set stateless=True and state_bytes=0 if yours keeps none, or choose another flow"
+            )
+        if np.ptp(self.per_slot("seconds_per_record")) > 0:
+            raise InputError("scenario: river does not look at keys; give one seconds_per_record for all slots")
 
     def per_slot(self, name: str) -> FloatArray:
         """Return one of the columns that may be given as a single number."""
