@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from evenflow.reproduce.spark_runs.guo_zhou import (
     imbalance_checks,
     movement_checks,
     speed_up_checks,
+    usual_delay_s,
 )
 from evenflow.reproduce.spark_runs.run import SparkRun, SparkScenario
 from evenflow.reproduce.spark_runs.workload import HotPhase, PhasedFeed, SharedFeed
@@ -136,6 +138,14 @@ class TestSpeedUp:
         found = Ramp(run_of([[10, 0], [10, 0], [10, 10], [10, 8]]), 2, 2.0, lead_s=0.0)
         assert found.served_per_s.tolist() == pytest.approx([10, 19])
         assert found.mean_latency_s.tolist() == pytest.approx([0.5, 0.5])
+
+    def test_a_delay_is_no_rate(self) -> None:
+        """Rows that are served a second after they came are all served in time: the stages are looked at later."""
+        run = run_of([[10], [10], [10], [20], [20], [20]])
+        late = replace(run, arrived_s=run.arrived_s - 0.5, scenario=replace(run.scenario, file_s=1.0))
+        assert usual_delay_s([late, late], 0.0, 2.0) == pytest.approx(0.5)
+        assert Ramp(run, 2, 2.0, lead_s=0.0).served_per_s.tolist() == pytest.approx([10, 15])
+        assert Ramp(run, 2, 2.0, lead_s=0.0, delay_s=1.0).served_per_s.tolist() == pytest.approx([10, 20])
 
     def test_lanes_are_those_at_the_end_of_each_stage(self) -> None:
         run = run_of([[1, 0]] * 6, lanes=(1, 1, 1, 2, 2, 1))

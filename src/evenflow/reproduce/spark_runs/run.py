@@ -23,7 +23,7 @@ from evenflow.model.slots import FloatArray, IntArray
 from evenflow.operators import functions as aggregates
 from evenflow.policies import Policy
 from evenflow.reproduce.spark_runs.slow import SlowLanes, SlowSpan, tell
-from evenflow.reproduce.spark_runs.transfer import SlowToMove
+from evenflow.reproduce.spark_runs.transfer import SlowToArrive, SlowToMove
 from evenflow.reproduce.spark_runs.workload import HotPhase, PhasedFeed, SharedFeed, SlotShares
 from evenflow.spark import Query, keyed
 from evenflow.spark.session import quiet_session
@@ -50,10 +50,11 @@ class SparkScenario:
     """What is run. `capacity` is rows per second of a lane, `rate` of the stream; `seconds` count from the first row.
 
     `first_table` is where slots are before the stream begins, `first_lanes` how many of the lanes there are then;
-    `actions` are done by hand at given moments. With `keys_per_second` state is slow to move. With `drain` the run goes
-    on until all that came is finished, and the rows in the state are counted. `shares` says how much of the stream each
-    slot gets, by the file; without it, that is said by the phases' hot lanes. A lane serves at `slow_speed` times its
-    capacity in its spans of `slow`.
+    `actions` are done by hand at given moments. With `keys_per_second` state is slow to move; with `arrival_s` a slot
+    takes so long to come to its new lane, and leaves the old one at once. With `drain` the run goes on until all that
+    came is finished, and the rows in the state are counted. `shares` says how much of the stream each slot gets, by the
+    file; without it, that is said by the phases' hot lanes. A lane serves at `slow_speed` times its capacity in its
+    spans of `slow`.
     """
 
     lanes: int
@@ -72,6 +73,7 @@ class SparkScenario:
     first_table: RoutingTable | None = None
     actions: Sequence[tuple[float, Callable[[Query], None]]] = ()
     keys_per_second: float | None = None
+    arrival_s: float | None = None
     drain: bool = False
     first_lanes: int | None = None
     shares: SlotShares | None = None
@@ -207,6 +209,7 @@ class SparkRun:
 def limited(scenario: SparkScenario) -> str:
     """Return what every result on Spark has to say about itself."""
     slow = f", state moves at {scenario.keys_per_second:,.0f} keys/s" if scenario.keys_per_second else ""
+    slow += f", a slot takes {scenario.arrival_s:g} s to come" if scenario.arrival_s else ""
     loaded = f" ({scenario.slow_speed:.0%} of that where it is slow)" if scenario.slow else ""
     rates = sorted({phase.rate * scenario.rate for phase in scenario.phases})
     coming = f"{rates[0]:,.0f}" if len(rates) == 1 else f"{rates[0]:,.0f} to {rates[-1]:,.0f}"
@@ -292,6 +295,9 @@ def _started(spark: SparkSession, scenario: SparkScenario, feed: PhasedFeed, fol
     if scenario.keys_per_second is not None:
         slow: Any = SlowToMove(totals.operator, scenario.keys_per_second)
         totals = replace(totals, operator=slow)
+    if scenario.arrival_s is not None:
+        arriving: Any = SlowToArrive(totals.operator, scenario.arrival_s)
+        totals = replace(totals, operator=arriving)
     if scenario.slow:
         slowed: Any = SlowLanes(totals.operator, scenario.capacity, scenario.slow_speed, str(folder / _SLOW_FILE))
         totals = replace(totals, operator=slowed)

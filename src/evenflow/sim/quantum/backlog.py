@@ -49,7 +49,7 @@ class Portion:
     """What lanes served in one go, cohort by cohort: records by slot, and by lane with the latency of their middle.
 
     Entry i of `slots`, `server` and `records` is of cohort `row[i]`, entry i of `lanes`, `by_lane` and `latency_s`
-    of cohort `lane_row[i]`.
+    of cohort `lane_row[i]`. All of it is of one class: `important` or not.
     """
 
     cohorts: Sequence[Cohort]
@@ -61,6 +61,7 @@ class Portion:
     lanes: IntArray
     by_lane: FloatArray
     latency_s: FloatArray
+    important: bool = False
 
     def only(self, records: FloatArray) -> Portion:
         """Return the same with fewer records of some slots."""
@@ -78,6 +79,7 @@ class Backlog:
 
     cost_s: FloatArray
     most: int = 256
+    important: bool = False
     cohorts: list[Cohort] = field(default_factory=list)
     _need_s: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))  # by cohort and lane, at ordinary speed
 
@@ -97,6 +99,14 @@ class Backlog:
         for cohort in self.cohorts:
             total[cohort.slots] += cohort.left
         return total
+
+    def drop(self, share: FloatArray) -> None:
+        """Let a share of what waits go, of each slot; what stays keeps its order."""
+        for cohort in self.cohorts:
+            cohort.left = cohort.left * (1.0 - share[cohort.slots])
+        self.cohorts = [cohort for cohort in self.cohorts if cohort.left.any()]
+        self._need_s = np.zeros((0, self._need_s.shape[1]))  # to be added up anew
+        self.reassign()
 
     def serve(
         self, budget_s: FloatArray, began_s: FloatArray, slow: FloatArray, servers: Servers
@@ -172,7 +182,7 @@ class Backlog:
         came_s = np.array([cohort.middle_s for cohort in cohorts])
         latency_s = np.maximum(middle_s[some] - came_s[at], service_s)
         self._put_back(rows, cohorts, left - taken)
-        return Portion(cohorts, row, slots, server, taken, at, lanes, records, latency_s)
+        return Portion(cohorts, row, slots, server, taken, at, lanes, records, latency_s, self.important)
 
     def _put_back(self, rows: list[int], cohorts: list[Cohort], left: FloatArray) -> None:
         """Put back what is `left` of cohorts; one without anything left is gone."""

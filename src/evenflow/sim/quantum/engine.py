@@ -12,6 +12,7 @@ from evenflow.model import LoadView
 from evenflow.model.slots import FloatArray
 from evenflow.policies import Policy, Proposal, proposal_of
 from evenflow.policies.base import policy_name
+from evenflow.sim.quantum.admission import admitted, displaced
 from evenflow.sim.quantum.counts import Counts, sum_by
 from evenflow.sim.quantum.flow import Producers
 from evenflow.sim.quantum.handover import Handovers
@@ -20,7 +21,7 @@ from evenflow.sim.quantum.memory import Spiller
 from evenflow.sim.quantum.placement import Placement
 from evenflow.sim.quantum.reports import Reporter
 from evenflow.sim.quantum.scenario import Scenario
-from evenflow.sim.quantum.service import Service, book, in_connections
+from evenflow.sim.quantum.service import Service, book, in_connections, split
 from evenflow.sim.quantum.timeline import Recorder, Timeline
 
 _ROUNDING = 1e-6  # records are sums of parts of cohorts: relative error allowed
@@ -73,8 +74,9 @@ class Cluster:
         self.cost_s, self.sizes = scenario.per_slot("seconds_per_record"), scenario.per_slot("state_bytes")
         self.placement = Placement(controller.table)
         self.chores = Chores(numbers)
-        memory = scenario.memory
-        self.service = Service(self.cost_s, memory.spool_s if memory else None, self.placement, self.chores)
+        memory, self.important = scenario.memory, scenario.important_slots
+        spool_s = memory.spool_s if memory else None
+        self.service = Service(self.cost_s, spool_s, self.placement, self.chores, self.important)
         self.spiller = Spiller(memory, self.placement, self.chores, self.sizes) if memory else None
         flow = scenario.flow
         if flow and flow.river and policy_name(controller.policy) != "static":
@@ -86,7 +88,8 @@ class Cluster:
         self.handovers = Handovers(scenario.handover, scenario.network, self.placement, self.chores, self.sizes)
         self.counts = Counts(slots, numbers)
         self.reporter = Reporter(self.counts, self.placement, self.sizes)
-        self.recorder = Recorder(scenario.epoch_s * scenario.row_epochs, numbers)
+        row_s = scenario.epoch_s * scenario.row_epochs
+        self.recorder = Recorder(row_s, numbers, classed=self.important is not None)
         self._starting: list[tuple[float, int]] = []
         self._epoch, self._epoch_began = -1, 0
         self._epoch_ended = True
@@ -142,8 +145,18 @@ class Cluster:
             raise ConservationError(
                 f"slot {slot}: {arrived[slot]} records came, {served[slot]} were served, {waits[slot]} wait"
             )
+        if self.important is not None:
+            self._check_important(self.important)
         if not np.array_equal(self.placement.owner, self.controller.table.owners):
             raise ConservationError("the routing table and the cluster disagree on who owns a slot")
+
+    def _check_important(self, important: BoolArray) -> None:
+        """Raise unless the books by class and those by slot agree."""
+        for what in ("arrived", "served"):
+            by_slot = float(getattr(self.counts, what)[important].sum())
+            by_class = getattr(self.recorder, f"important_{what}")
+            if abs(by_slot - by_class) > _ROUNDING * (1.0 + by_slot):
+                raise ConservationError(f"important slots: {by_slot} records {what} by slot, {by_class} by class")
 
     # --- one step ------------------------------------------------------------------------------------------------
 
@@ -171,23 +184,20 @@ class Cluster:
         else:
             expected = rates * scenario.step_s
             offered = self.rng.poisson(expected).astype(np.float64) if scenario.poisson else expected
-            records = self._admit(offered)
-            refused = 0.0 if records is offered else float(offered.sum() - records.sum())
+            records, refused = self._admit(offered)
         self.counts.arrived += records
-        slots = records.nonzero()[0]
-        self.service.backlog.add(self.at, self.now_s, self.now_s + scenario.step_s, slots, records[slots])
+        self.service.add(self.at, self.now_s, self.now_s + scenario.step_s, records)
         self.recorder.came(float(records.sum()), refused)
 
-    def _admit(self, records: FloatArray) -> FloatArray:
-        """Refuse what finds no room in its lane's queue."""
-        limit = self.scenario.queue_records
+    def _admit(self, offered: FloatArray) -> tuple[FloatArray, float]:
+        """Return what finds room in its lane's queue, and how much was refused."""
+        limit, lanes = self.scenario.queue_records, self.lane_numbers
+        if self.important is not None:
+            return self._admit_by_class(offered, self.important)
         if limit is None:
-            return records
-        room = np.maximum(0.0, limit - self._by_lane(self.counts.waiting))
-        asked = self._by_lane(records)
-        share = np.divide(room, asked, out=np.ones_like(asked), where=asked > room)
-        admitted: FloatArray = records * share[self.placement.owner]
-        return admitted
+            return offered, 0.0
+        records = admitted(offered, self.counts.waiting, limit, self.placement.owner, lanes)
+        return records, float(offered.sum() - records.sum())
 
     def _by_lane(self, per_slot: FloatArray) -> FloatArray:
         """Add up a column by owner; entry i is lane number i."""

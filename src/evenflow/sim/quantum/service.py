@@ -1,10 +1,10 @@
-"""Lanes at work in a step: chores first, then input that was spooled, then what waits, oldest first."""
+"""Lanes at work in a step: chores first, then input that was spooled, then what waits: important first, oldest first."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from evenflow.model.slots import FloatArray
+from evenflow.model.slots import BoolArray, FloatArray
 from evenflow.sim.quantum.backlog import Backlog, Portion
 from evenflow.sim.quantum.counts import Counts, sum_by
 from evenflow.sim.quantum.lanes import Chores
@@ -16,51 +16,74 @@ class Service:
     """What waits for lanes and what they do about it.
 
     `spool_s` is the price of putting a record of a spilled slot on disk; None leaves it waiting. What is on disk
-    is in `spool`, and goes first once its slot is in memory again (FX 6.1).
+    is in `spool`, and goes first once its slot is in memory again (FX 6.1). `queues` are served one after the other:
+    one queue for all slots, or first that of the `important` ones (FX-F4). A slot is in one queue for good, which
+    keeps its order.
     """
 
-    def __init__(self, cost_s: FloatArray, spool_s: float | None, placement: Placement, chores: Chores) -> None:
+    def __init__(
+        self,
+        cost_s: FloatArray,
+        spool_s: float | None,
+        placement: Placement,
+        chores: Chores,
+        important: BoolArray | None = None,
+    ) -> None:
         """Start with nothing waiting."""
         self.placement, self.chores = placement, chores
-        self.cost_s, self.spool_s = cost_s, spool_s
-        self.backlog, self.spool = Backlog(cost_s), Backlog(cost_s, most=64)
+        self.cost_s, self.spool_s, self.important = cost_s, spool_s, important
+        self.queues, self.spool = [Backlog(cost_s)], Backlog(cost_s, most=64)
+        if important is not None:
+            self.queues.insert(0, Backlog(cost_s, important=True))
         self.spooled = np.zeros(cost_s.size)
+
+    def add(self, step: int, since_s: float, until_s: float, records: FloatArray) -> None:
+        """Put what came in a step, by slot, behind what waits."""
+        parts = [records] if self.important is None else split(records, self.important)
+        for queue, part in zip(self.queues, parts, strict=True):
+            slots = part.nonzero()[0]
+            queue.add(step, since_s, until_s, slots, part[slots])
 
     def reassign(self) -> None:
         """Owners, or what is in memory, have changed."""
-        if self.spool_s is not None:
-            self.backlog.cost_s = np.where(self.placement.spilled, self.spool_s, self.cost_s)
         self.placement.settle()
-        self.backlog.reassign()
+        for queue in self.queues:
+            if self.spool_s is not None:
+                queue.cost_s = np.where(self.placement.spilled, self.spool_s, self.cost_s)
+            queue.reassign()
         self.spool.reassign()
 
     def join_old(self) -> None:
         """Keep the number of cohorts in bounds."""
         self.spool.join_old()
-        if len(self.backlog.cohorts) > self.backlog.most and not self.placement.has_boundaries:
-            self.backlog.join_old()
+        for queue in self.queues:
+            if len(queue.cohorts) > queue.most and not self.placement.has_boundaries:
+                queue.join_old()
 
     def waiting(self) -> FloatArray:
         """Return what waits for each slot, counted in the queues themselves."""
-        return self.backlog.waiting(self.cost_s.size) + self.spool.waiting(self.cost_s.size)
+        slots = self.cost_s.size
+        return np.sum([queue.waiting(slots) for queue in (*self.queues, self.spool)], axis=0)
 
     def work(self, now_s: float, span_s: float, slow: FloatArray, *, paused: bool) -> tuple[list[Portion], FloatArray]:
         """Let lanes work for a step; return what was served, and the seconds each lane was busy."""
         chores = self.chores.work(np.full(slow.size, span_s))
         if paused:
             return [], chores
-        used = chores.copy()
-        old: Portion | None = None
+        used, portions = chores.copy(), []
         if self.spool.cohorts:
             old, on_spool = self.spool.serve(span_s - used, now_s + used, slow, self.placement.servers)
             if old is not None:
                 np.subtract.at(self.spooled, old.slots, old.records)
+                portions.append(old)
             used += on_spool
         fresh = self.placement.servers if self.spool_s is None else self.placement.takers
-        new, on_fresh = self.backlog.serve(span_s - used, now_s + used, slow, fresh)
-        if new is not None and self.spool_s is not None:
-            new = self._put_aside(new)
-        return [portion for portion in (old, new) if portion is not None], used + on_fresh
+        for queue in self.queues:
+            new, on_fresh = queue.serve(span_s - used, now_s + used, slow, fresh)
+            if new is not None:
+                portions.append(new if self.spool_s is None else self._put_aside(new))
+            used += on_fresh
+        return portions, used
 
     def _put_aside(self, portion: Portion) -> Portion:
         """Spool the part of a portion whose slots are on disk; return the rest, which was served."""
@@ -75,6 +98,11 @@ class Service:
         return portion.only(np.where(aside, 0.0, portion.records))
 
 
+def split(values: FloatArray, important: BoolArray) -> list[FloatArray]:
+    """Return the values of important slots, then those of the others, with zeros for the rest."""
+    return [np.where(important, values, 0.0), np.where(important, 0.0, values)]
+
+
 def book(portions: list[Portion], counts: Counts, recorder: Recorder, cost_s: FloatArray, slow: FloatArray) -> None:
     """Count what was served, by slot and by lane."""
     by_server = np.append(0.0, slow)
@@ -82,7 +110,7 @@ def book(portions: list[Portion], counts: Counts, recorder: Recorder, cost_s: Fl
         busy_s = portion.records * cost_s[portion.slots] * by_server[portion.server]
         np.add.at(counts.served, portion.slots, portion.records)  # a slot may be there once per cohort
         np.add.at(counts.busy_s, portion.slots, busy_s)
-        recorder.served(portion.lanes, portion.by_lane, portion.latency_s)
+        recorder.served(portion.lanes, portion.by_lane, portion.latency_s, important=portion.important)
 
 
 def in_connections(counts: Counts, service: Service, lanes: int) -> FloatArray:
