@@ -9,10 +9,10 @@ from evenflow.errors import EvenflowError, InputError
 from evenflow.migration import Event, Strategy, strategy_named
 from evenflow.migration.strategies import DEFAULT_STRATEGY
 from evenflow.model import LoadView
-from evenflow.model.slots import FloatArray
+from evenflow.model.slots import BoolArray, FloatArray
 from evenflow.policies import Policy, Proposal, proposal_of
 from evenflow.policies.base import policy_name
-from evenflow.sim.quantum.admission import admitted, displaced
+from evenflow.sim.quantum.admission import Queues
 from evenflow.sim.quantum.counts import Counts, sum_by
 from evenflow.sim.quantum.flow import Producers
 from evenflow.sim.quantum.handover import Handovers
@@ -21,7 +21,7 @@ from evenflow.sim.quantum.memory import Spiller
 from evenflow.sim.quantum.placement import Placement
 from evenflow.sim.quantum.reports import Reporter
 from evenflow.sim.quantum.scenario import Scenario
-from evenflow.sim.quantum.service import Service, book, in_connections, split
+from evenflow.sim.quantum.service import Service, book, in_connections
 from evenflow.sim.quantum.timeline import Recorder, Timeline
 
 _ROUNDING = 1e-6  # records are sums of parts of cohorts: relative error allowed
@@ -190,14 +190,27 @@ class Cluster:
         self.recorder.came(float(records.sum()), refused)
 
     def _admit(self, offered: FloatArray) -> tuple[FloatArray, float]:
-        """Return what finds room in its lane's queue, and how much was refused."""
-        limit, lanes = self.scenario.queue_records, self.lane_numbers
-        if self.important is not None:
-            return self._admit_by_class(offered, self.important)
-        if limit is None:
-            return offered, 0.0
-        records = admitted(offered, self.counts.waiting, limit, self.placement.owner, lanes)
-        return records, float(offered.sum() - records.sum())
+        """Return what is let in, and how much was refused."""
+        limit, important = self.scenario.queue_records, self.important
+        records = offered if limit is None else self._find_room(offered, limit)
+        if important is not None:
+            came = float(records[important].sum())
+            self.recorder.important_came(came, float(offered[important].sum()) - came)
+        return records, 0.0 if records is offered else float(offered.sum() - records.sum())
+
+    def _find_room(self, offered: FloatArray, limit: float) -> FloatArray:
+        """Return what finds room in its lane's queue; what waits in the place of something important has to go."""
+        queues = Queues(self.counts.waiting, self.placement.owner, self.lane_numbers, limit)
+        if self.important is None:
+            return queues.admit(offered)
+        may_go = ~self.important & ~self.placement.draining  # a drain ends after a number of records
+        records, share = queues.admit_by_class(offered, self.important, may_go)
+        if share.any():
+            going = queues.waiting * share
+            self.service.drop(share)
+            self.counts.arrived -= going
+            self.recorder.came(-float(going.sum()), float(going.sum()))  # refused after all
+        return records
 
     def _by_lane(self, per_slot: FloatArray) -> FloatArray:
         """Add up a column by owner; entry i is lane number i."""

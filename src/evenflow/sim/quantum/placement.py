@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from evenflow.model import LaneId, RoutingTable, SlotId
-from evenflow.model.slots import IntArray
+from evenflow.model.slots import BoolArray, IntArray
 from evenflow.sim.quantum.backlog import NOBODY
 
 _NO_STEP = -1
@@ -32,9 +32,15 @@ class Placement:
         self.changed = False
 
     @property
+    def draining(self) -> BoolArray:
+        """Tell of each slot whether its old owner still serves what came before a boundary."""
+        has_one: BoolArray = self.boundary != _NO_STEP
+        return has_one
+
+    @property
     def has_boundaries(self) -> bool:
         """Whether any slot is still served by two lanes."""
-        return bool((self.boundary != _NO_STEP).any())
+        return bool(self.draining.any())
 
     def route(self, slot: SlotId, target: LaneId, *, drain_before: int | None, absent: bool) -> None:
         """Give a slot to `target`; its old owner still serves what came before step `drain_before`, if given."""
@@ -63,7 +69,7 @@ class Placement:
     @property
     def holder(self) -> IntArray:
         """The lane at which what waits for each slot is: the old owner until it has drained."""
-        return np.where(self.boundary != _NO_STEP, self.source, self.owner)
+        return np.where(self.draining, self.source, self.owner)
 
     def servers(self, slots: IntArray, steps: IntArray | int) -> IntArray:
         """Return who may serve records of `slots` that came in `steps`, NOBODY where the state is not at hand."""

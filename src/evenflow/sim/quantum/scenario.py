@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from evenflow.errors import InputError
-from evenflow.model import RoutingTable
+from evenflow.model import RoutingTable, SlotId
 from evenflow.model.load import refuse_bad_numbers
-from evenflow.model.slots import FloatArray
+from evenflow.model.slots import BoolArray, FloatArray
 from evenflow.sim.quantum.arrivals import Arrivals
 from evenflow.sim.quantum.flow import Flow
 from evenflow.sim.quantum.handover import Handover, Way
@@ -29,10 +30,13 @@ class Scenario:
 
     `seconds_per_record` and `state_bytes` are one number, or one per slot. `poisson` draws the arrivals, else the
     expected numbers arrive. `queue_records` bounds what may wait for a lane; what comes beyond it is refused and
-    counted (FX-F6). With a `flow`, producers make as much as there is room for, and of `arrivals` only the shares
-    count. `stateless` says that any lane may serve any record, which a flow by River's rule needs; nothing is left
-    to move then. Without `memory`, lanes hold all their slots. `lane_start_s` is how long a lane takes to start when
-    a policy asks for more. `table` is the routing at the start, dealt out in turn if None.
+    counted (FX-F6). `important` slots go first: lanes serve others only while no important record waits, and where a
+    queue is full others are refused first, or displaced (FX-F4).
+
+    With a `flow`, producers make as much as there is room for, and of `arrivals` only the shares count. `stateless`
+    says that any lane may serve any record, which River's rule needs; nothing is left to move then. Without
+    `memory`, lanes hold all their slots. `lane_start_s` is how long a lane takes to start when a policy asks for
+    more. `table` is the routing at the start, dealt out in turn if None.
     """
 
     lanes: int
@@ -54,6 +58,7 @@ class Scenario:
     stateless: bool = False
     poisson: bool = True
     queue_records: float | None = None
+    important: Sequence[SlotId] | None = None
     lane_start_s: float = 1.0
     table: RoutingTable | None = None
 
@@ -78,6 +83,7 @@ class Scenario:
                 "allow; set mergeable=True if yours is one, or choose another way to hand over"
             )
         self._refuse_keyed_river()
+        self._refuse_bad_classes()
         if self.table is not None and (self.table.slots, len(self.table.lanes)) != (self.slots, self.lanes):
             raise InputError(f"scenario: {self.table} does not fit {self.lanes} lanes and {self.slots} slots")
 
@@ -96,6 +102,24 @@ class Scenario:
             )
         if np.ptp(self.per_slot("seconds_per_record")) > 0:
             raise InputError("scenario: river does not look at keys; give one seconds_per_record for all slots")
+
+    def _refuse_bad_classes(self) -> None:
+        """Refuse important slots that are none, and queues in which they cannot go first."""
+        if self.important is None:
+            return
+        for slot in self.important:
+            if not 0 <= slot < self.slots:
+                raise InputError(f"scenario: important: there is no slot {slot}; slots are 0 to {self.slots - 1}")
+        if self.flow is not None or (self.memory is not None and self.memory.spool_s is not None):
+            raise InputError(
+                "scenario: important slots go first in the queues of lanes; with a flow, or input that is spooled to "
+                "disk, records wait elsewhere too, in turn; leave out one of them"
+            )
+
+    @property
+    def important_slots(self) -> BoolArray | None:
+        """Tell of each slot whether it is important; None if no such difference is made."""
+        return None if self.important is None else np.isin(np.arange(self.slots), np.asarray(self.important, np.int64))
 
     def per_slot(self, name: str) -> FloatArray:
         """Return one of the columns that may be given as a single number."""

@@ -1,4 +1,4 @@
-"""Lanes at work in a step: chores first, then input that was spooled, then what waits: important first, oldest first."""
+"""Lanes at work in a step: chores first, then spooled input, then what waits: the important first, oldest first."""
 
 from __future__ import annotations
 
@@ -39,10 +39,16 @@ class Service:
 
     def add(self, step: int, since_s: float, until_s: float, records: FloatArray) -> None:
         """Put what came in a step, by slot, behind what waits."""
-        parts = [records] if self.important is None else split(records, self.important)
-        for queue, part in zip(self.queues, parts, strict=True):
-            slots = part.nonzero()[0]
-            queue.add(step, since_s, until_s, slots, part[slots])
+        there = records != 0.0
+        mine = (there,) if self.important is None else (there & self.important, there & ~self.important)
+        for queue, chosen in zip(self.queues, mine, strict=True):
+            slots = chosen.nonzero()[0]
+            queue.add(step, since_s, until_s, slots, records[slots])
+
+    def drop(self, share: FloatArray) -> None:
+        """Let a share of what waits for each slot go."""
+        for queue in self.queues:
+            queue.drop(share)
 
     def reassign(self) -> None:
         """Owners, or what is in memory, have changed."""
@@ -63,7 +69,8 @@ class Service:
     def waiting(self) -> FloatArray:
         """Return what waits for each slot, counted in the queues themselves."""
         slots = self.cost_s.size
-        return np.sum([queue.waiting(slots) for queue in (*self.queues, self.spool)], axis=0)
+        total: FloatArray = np.sum([queue.waiting(slots) for queue in (*self.queues, self.spool)], axis=0)
+        return total
 
     def work(self, now_s: float, span_s: float, slow: FloatArray, *, paused: bool) -> tuple[list[Portion], FloatArray]:
         """Let lanes work for a step; return what was served, and the seconds each lane was busy."""
@@ -96,11 +103,6 @@ class Service:
             self.spool.add(cohort.step, cohort.since_s, cohort.until_s, slots[here], records[here])
         np.add.at(self.spooled, slots, records)
         return portion.only(np.where(aside, 0.0, portion.records))
-
-
-def split(values: FloatArray, important: BoolArray) -> list[FloatArray]:
-    """Return the values of important slots, then those of the others, with zeros for the rest."""
-    return [np.where(important, values, 0.0), np.where(important, 0.0, values)]
 
 
 def book(portions: list[Portion], counts: Counts, recorder: Recorder, cost_s: FloatArray, slow: FloatArray) -> None:
