@@ -52,7 +52,7 @@ from evenflow.sim.quantum.memory import Disk, Fixed, Memory
 from evenflow.sim.quantum.network import Network
 from evenflow.sim.quantum.scenario import Scenario
 from evenflow.sim.quantum.speeds import Alike, Loaded, Speeds, Visiting
-from evenflow.sim.quantum.timeline import Timeline
+from evenflow.sim.quantum.timeline import ServiceClass, Timeline
 
 __all__ = [
     "Alike",
@@ -69,6 +69,7 @@ __all__ = [
     "Memory",
     "Network",
     "Scenario",
+    "ServiceClass",
     "Speeds",
     "Steady",
     "Timeline",

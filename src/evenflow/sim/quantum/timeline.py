@@ -17,6 +17,7 @@ from evenflow.sim.quantum.counts import sum_by
 
 _BINS_PER_DECADE = 50  # latencies are kept to within 2.4 %
 _SHORTEST_S, _DECADES = 1e-7, 13
+_ROUNDING = 1e-9  # records: sums of parts of cohorts, relative
 
 
 @cache
@@ -48,7 +49,8 @@ class ServiceClass:
 
     def without(self, part: ServiceClass) -> ServiceClass:
         """Return the rest."""
-        rest = np.maximum(0.0, self.histogram - part.histogram)  # sums of the same numbers, not in the same order
+        rest = self.histogram - part.histogram
+        rest[rest < _ROUNDING * self.histogram] = 0.0  # sums of the same numbers, not in the same order
         return ServiceClass(self.row_s, self.time_s, self.arrived - part.arrived, self.refused - part.refused, rest)
 
     def as_dict(self) -> dict[str, Any]:
