@@ -48,7 +48,7 @@ _FAR_FROM_EVEN = 1.5  # times the even share; where lanes wait for each other, i
 _COARSER = (0.05, 0.1, 0.2, 0.5)  # goals above the best maximum that are weighed when state is heavy
 _CHEAP = 0.1  # moves that cost less than this share of their gain are not worth haggling over
 _SIGMAS = 5.0  # what counts as more than noise; lanes are many and windows follow each other for ever
-_SPREAD_TO_SIGMA = 2.0 / (0.6745 * 2**0.5)  # from the median of |a - b| / (a + b) to the standard deviation of a / mean
+_SPREAD_TO_SIGMA = 2.0 / (0.6933 * 2**0.5)  # from |a - b| / (a + b) of the middle half to the deviation of a / mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,26 +163,27 @@ def _learnt(view: LoadView) -> Speeds:
 class _Recent:
     """The busy time of each slot lately, in so many windows that tell the same story.
 
-    And how far it strays by chance, as a share of itself, and whether it lasts.
+    And how far that of each strays by chance, as a share of itself, and whether it lasts.
     """
 
     busy_s: FloatArray
     windows: int
-    noise: float
+    noise: FloatArray
     lasts: bool
 
     def noise_of(self, present: Packing) -> float:
         """Return how far the busiest lane may stray by chance."""
         top = int(present.load.argmax())
-        return float(_SIGMAS * self.noise * np.sqrt(np.square(present.contributions(top)).sum()))
+        strays = self.noise[present.members(top)] * present.contributions(top)
+        return float(_SIGMAS * np.sqrt(np.square(strays).sum()))
 
 
 def _recent(view: LoadView) -> _Recent:
     """Average the newest windows, back to the first that differs from the newest by more than noise."""
     busy = _to_scale([window.slots.busy_s for window in view.windows])
-    noise = _relative_noise(busy)
+    noise = _noise_of_slots(_relative_noise(busy), view.last.slots.records)
     newest = view.lane_sums(busy[-1])
-    margin = _SIGMAS * noise * np.sqrt(2.0 * view.lane_sums(np.square(busy[-1])))
+    margin = _SIGMAS * np.sqrt(2.0 * view.lane_sums(np.square(noise * busy[-1])))
     alike = 1
     while alike < len(busy) and (np.abs(view.lane_sums(busy[-1 - alike]) - newest) <= margin).all():
         alike += 1
@@ -204,16 +205,38 @@ def _to_scale(busy: Sequence[FloatArray]) -> list[FloatArray]:
 
 
 def _relative_noise(busy: Sequence[FloatArray]) -> float:
-    """Return the standard deviation of a slot's busy time, relative to it, from windows that follow each other.
+    """Return the standard deviation of a usual slot's busy time, relative to it, from windows that follow each other.
 
-    The median is blind to the few slots that really changed, which is what the policy is there for.
+    The mean of the middle half is blind to the few slots that really changed, which is what the policy is there for.
     """
     spreads = []
     for older, newer in pairwise(busy):
         both = (older > 0) & (newer > 0)
         if both.any():
-            spreads.append(np.median(np.abs(newer - older)[both] / (newer + older)[both]))
+            spreads.append(_middling(np.abs(newer - older)[both] / (newer + older)[both]))
     return float(np.median(spreads)) * _SPREAD_TO_SIGMA if spreads else 0.0
+
+
+def _middling(values: FloatArray) -> float:
+    """Return the mean of the middle half. Unlike the median it is as fine for values that come in few steps."""
+    quarter = values.size // 4
+    return float(np.sort(values)[quarter : values.size - quarter].mean())
+
+
+def _noise_of_slots(usual: float, records: IntArray) -> FloatArray:
+    """Return the relative noise of each slot, where that of a usual one is known.
+
+    The number of records that happen to come strays by its square root, so by a smaller share where more come. What a
+    usual slot strays beyond that is another kind of noise, which large slots have as well.
+    """
+    at_work = records > 0
+    if usual == 0.0 or not at_work.any():
+        return np.full(records.size, usual)
+    middle = float(np.median(records[at_work]))
+    chance = min(usual**2, 1.0 / middle)
+    scale = np.where(at_work, middle / np.maximum(records, 1), 1.0)
+    noise: FloatArray = np.sqrt(usual**2 - chance + chance * scale)
+    return noise
 
 
 def _problem(view: LoadView, speeds: Speeds, recent: _Recent) -> Problem:
