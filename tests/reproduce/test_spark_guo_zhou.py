@@ -140,12 +140,18 @@ class TestSpeedUp:
         assert found.mean_latency_s.tolist() == pytest.approx([0.5, 0.5])
 
     def test_a_delay_is_no_rate(self) -> None:
-        """Rows that are served a second after they came are all served in time: the stages are looked at later."""
-        run = run_of([[10], [10], [10], [20], [20], [20]])
-        late = replace(run, arrived_s=run.arrived_s - 0.5, scenario=replace(run.scenario, file_s=1.0))
-        assert usual_delay_s([late, late], 0.0, 2.0) == pytest.approx(0.5)
-        assert Ramp(run, 2, 2.0, lead_s=0.0).served_per_s.tolist() == pytest.approx([10, 15])
-        assert Ramp(run, 2, 2.0, lead_s=0.0, delay_s=1.0).served_per_s.tolist() == pytest.approx([10, 20])
+        """Rows that are served some time after they came are all served in time, however the epochs jitter."""
+        run = run_of([[10], [10], [20], [20]])
+        late = replace(run, done_s=run.done_s + 1.5, scenario=replace(run.scenario, file_s=1.0))
+        assert usual_delay_s([late, late], 0.0, 2.0) == pytest.approx(1.5)
+        for jitter in (-0.4, 0.0, 0.4):
+            shaken = replace(late, done_s=late.done_s + jitter * np.array([[1], [-1], [1], [-1]]))
+            assert Ramp(shaken, 2, 2.0, lead_s=0.0, delay_s=1.5).served_per_s.tolist() == pytest.approx([10, 20])
+
+    def test_what_waits_is_served_in_the_next_stage(self) -> None:
+        run = run_of([[10], [10], [20], [20], [10], [10]])
+        waits = replace(run, done_s=run.done_s + np.array([0, 0, 0, 1, 1, 0])[:, None])
+        assert Ramp(waits, 3, 2.0, lead_s=0.0).served_per_s.tolist() == pytest.approx([10, 10, 20])
 
     def test_lanes_are_those_at_the_end_of_each_stage(self) -> None:
         run = run_of([[1, 0]] * 6, lanes=(1, 1, 1, 2, 2, 1))
