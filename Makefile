@@ -22,7 +22,7 @@ demo: setup java ## a skewed query, static and then balanced, live (ARGS="--lane
 	@$(WITH_SPARK) $(BIN)/evenflow demo $(ARGS)
 
 test: setup java ## run the tests (ARGS="-k name" is passed on)
-	@$(WITH_SPARK) $(BIN)/pytest $(ARGS)
+	@$(WITH_SPARK) $(BIN)/pytest --numprocesses auto --dist loadgroup $(ARGS)
 
 lint: setup ## check style and formatting
 	@$(BIN)/ruff check .
