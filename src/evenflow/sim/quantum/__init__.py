@@ -52,6 +52,7 @@ from evenflow.sim.quantum.memory import Disk, Fixed, Memory
 from evenflow.sim.quantum.network import Network
 from evenflow.sim.quantum.scenario import Scenario
 from evenflow.sim.quantum.speeds import Alike, Loaded, Speeds, Visiting
+from evenflow.sim.quantum.stages import Stage, simulate_stages
 from evenflow.sim.quantum.timeline import ServiceClass, Timeline
 
 __all__ = [
@@ -71,11 +72,13 @@ __all__ = [
     "Scenario",
     "ServiceClass",
     "Speeds",
+    "Stage",
     "Steady",
     "Timeline",
     "Visiting",
     "Way",
     "simulate",
+    "simulate_stages",
     "uniform",
     "with_hotspot",
 ]

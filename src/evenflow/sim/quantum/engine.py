@@ -39,13 +39,20 @@ def simulate(
     seed: int = 1,
 ) -> Timeline:
     """Run `scenario` under `policy`; the same seed gives the same timeline."""
-    table = scenario.first_table
-    chosen = strategy or strategy_named(DEFAULT_STRATEGY)
-    asked = Listening(policy) if scenario.stretch else policy
-    cluster = Cluster(scenario, Controller(table, asked, chosen, options), np.random.default_rng(seed))
+    cluster = cluster_under(scenario, policy, strategy, options, seed)
     for _ in range(scenario.steps):
         cluster.step()
     return cluster.timeline()
+
+
+def cluster_under(
+    scenario: Scenario, policy: Policy, strategy: Strategy | None, options: ControllerOptions | None, seed: int
+) -> Cluster:
+    """Return the cluster of `scenario` at time 0, with a controller of its own that asks `policy`."""
+    chosen = strategy or strategy_named(DEFAULT_STRATEGY)
+    asked = Listening(policy) if scenario.stretch else policy
+    controller = Controller(scenario.first_table, asked, chosen, options)
+    return Cluster(scenario, controller, np.random.default_rng(seed))
 
 
 class Listening:
@@ -104,8 +111,8 @@ class Cluster:
         """One more than the highest lane number there has been."""
         return int(self.chores.given_s.size)
 
-    def step(self) -> None:
-        """Go one step."""
+    def step(self, offered: FloatArray | None = None) -> None:
+        """Go one step; `offered` records come to each slot in it, instead of those of the scenario's arrivals."""
         scenario = self.scenario
         if self._epoch_ended:
             self._start_lanes()
@@ -116,7 +123,7 @@ class Cluster:
             self.spiller.step(self.now_s, scenario.step_s, self.service.spooled, self.lane_numbers)
         if self.placement.changed:
             self.service.reassign()
-        self._take_in()
+        self._take_in(offered)
         self._serve(slow)
         self.at += 1
         self._hear(self.handovers.advance(scenario.step_s, self.now_s, self.counts.served, slow))
@@ -173,7 +180,7 @@ class Cluster:
         acks = self.handovers.begin(message.moves, self._epoch, self.at, self.counts, slow)
         self._hear([Ack(ack.slot, ack.epoch, ack.event, self.now_s) for ack in acks])
 
-    def _take_in(self) -> None:
+    def _take_in(self, offered: FloatArray | None) -> None:
         """Let the records of this step arrive."""
         scenario = self.scenario
         rates = scenario.arrivals.rates(self.now_s)
@@ -182,8 +189,9 @@ class Cluster:
             records = self.producers.fill(rates / rates.sum(), self.placement.owner, stalled, scenario.step_s)
             refused = 0.0
         else:
-            expected = rates * scenario.step_s
-            offered = self.rng.poisson(expected).astype(np.float64) if scenario.poisson else expected
+            if offered is None:
+                expected = rates * scenario.step_s
+                offered = self.rng.poisson(expected).astype(np.float64) if scenario.poisson else expected
             records, refused = self._admit(offered)
         self.counts.arrived += records
         self.service.add(self.at, self.now_s, self.now_s + scenario.step_s, records)
