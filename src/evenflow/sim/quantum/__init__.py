@@ -27,21 +27,26 @@ decisions and control messages happen at epoch boundaries, moves progress and se
 an epoch lasts until moves have settled and the policy's collection time is over, as the rounds of Flux do.
 
 *Options of a scenario*: `handover` (a `Way` and its costs), `network`, `speeds` (`Alike`, `Loaded`, `Visiting`, or
-anything with `at`), `flow` (producers that saturate the stage through a skew buffer or Exchange), `memory` (budgets,
-disk, rotation), `queue_records` (bounded queues with counted refusals), `lane_start_s` (lanes that policies ask for).
+anything with `at`), `flow` (producers that saturate the stage through a skew buffer, Exchange, or, for a `stateless`
+scenario, River), `memory` (budgets, disk, rotation), `queue_records` (bounded queues with counted refusals),
+`important` (slots that are served first and refused last; `timeline.important` and `timeline.others` have what became
+of both), `lane_start_s` (lanes that policies ask for). `simulate_stages` runs several scenarios as one dataflow.
 
-*Parts*: `arrivals` (what comes), `flow` (producers and what lies between them and lanes), `speeds` (how fast lanes
-are), `backlog` (what waits, first in first out per lane, with latencies), `service` (lanes at work), `lanes`
-(chores that keep a lane from serving), `memory` (spilling and rotation), `placement` (who owns and who serves a
-slot), `handover` (moves on their way), `network` (what transfers get), `counts` and `reports` (what lanes tell the
-controller), `engine` (the loop), `timeline` (what came out).
+*Parts*: `arrivals` (what comes), `admission` (who gets into a bounded queue), `flow` (producers and what lies between
+them and lanes), `speeds` (how fast lanes are), `backlog` (what waits, first in first out per lane, with latencies),
+`service` (lanes at work), `lanes` (chores that keep a lane from serving), `memory` (spilling and rotation),
+`placement` (who owns and who serves a slot), `handover` (moves on their way), `network` (what transfers get),
+`counts` and `reports` (what lanes tell the controller), `engine` (the loop), `stages` (several loops in lock step),
+`timeline` (what came out).
 
 *Limits*: records are counted as real numbers and latencies are known to within a step. With a `flow`, a step should
 be short enough that a lane does not serve more in it than its connections hold. What is not there: lanes that crash
-(see the message level and Spark), state copied ahead of a move, and single pages of memory.
+(see the message level and Spark), state copied ahead of a move, single pages of memory, and a stage that holds back
+the one before it.
 
-*Always checked*: for each slot, what came = what was served + what waits; the routing table and the cluster
-agree on the one owner of each slot. A violation raises `ConservationError`.
+*Always checked*: for each slot, what came = what was served + what waits; the books of important slots agree with
+those by slot; what a stage served = what came to the next; the routing table and the cluster agree on the one owner
+of each slot. A violation raises `ConservationError`.
 """
 
 from evenflow.sim.quantum.arrivals import Arrivals, During, InTurn, Steady, uniform, with_hotspot
