@@ -212,6 +212,29 @@ def test_it_comes_to_rest_on_a_skewed_stream_whose_records_come_by_chance() -> N
     assert lanes.max() / lanes.mean() < 1.3 * max(1.0, rates.max() / lanes.mean())
 
 
+def _catching_up(epoch: int, waiting: int) -> LoadWindow:
+    """Both lanes get 0.8 s of work per second; lane 0 has more waiting, and works it off in the time it has left."""
+    table = runs(16, 2)
+    busy = np.where(table.owners == 0, 1.0 / 8, 0.8 / 8)
+    pending = np.where(table.owners == 0, waiting, 0)
+    loads = SlotLoads.of(np.round(busy * 1e4), busy, np.full(16, 1000), pending)
+    return LoadWindow(loads, window_of(table, loads).lanes, (epoch, epoch))
+
+
+def test_a_lane_that_works_off_what_has_piled_up_does_not_get_too_much() -> None:
+    table = runs(16, 2)
+    falling = tuple(_catching_up(epoch, 750 - 250 * epoch) for epoch in range(3))  # 0.2 s of each second, 8 slots
+    assert proposal_of(Even(), LoadView(falling, table)).moves == ()
+    level = tuple(_catching_up(epoch, 0) for epoch in range(3))
+    assert proposal_of(Even(), LoadView(level, table)).moves != (), "the same, and nothing is worked off: it is skew"
+
+
+def test_a_plan_for_what_has_piled_up_is_made_when_that_takes_many_windows() -> None:
+    table = runs(16, 2)
+    much = tuple(_catching_up(epoch, 40_000 - 250 * epoch) for epoch in range(3))
+    assert proposal_of(Even(), LoadView(much, table)).moves != ()
+
+
 def test_a_large_plan_is_even_and_moves_little() -> None:
     rng = np.random.default_rng(3)
     slots, lanes = 20_000, 200

@@ -1,7 +1,8 @@
 """evenflow's own policy: even busy time for the fewest bytes, and only where that pays.
 
-*What is balanced*: the busy time each slot needs, not its record count. On a lane that had no idle time left, what
-still waits counts as well, for the lane would have served it if it could. Lanes may differ in speed (`speeds`).
+*What is balanced*: the busy time that what came for each slot needs, not its record count. On a lane that had no idle
+time left, what was not served counts as well, for the lane would have served it if it could; what had piled up before
+counts little, for it is there only once. Lanes may differ in speed (`speeds`).
 
 *How*: the packing with the lowest maximum found, and of all that come within 0.2 % of it the one that is cheapest to
 move (`packing`): each slot costs its lanes the time to send and receive it, and keeps its own records waiting for as
@@ -180,7 +181,7 @@ class _Recent:
 
 def _recent(view: LoadView) -> _Recent:
     """Average the newest windows, back to the first that differs from the newest by more than noise."""
-    busy = _to_scale([window.slots.busy_s for window in view.windows])
+    busy = _to_scale(_needed_s(view))
     noise = _noise_of_slots(_relative_noise(busy), view.last.slots.records)
     newest = view.lane_sums(busy[-1])
     margin = _SIGMAS * np.sqrt(2.0 * view.lane_sums(np.square(noise * busy[-1])))
@@ -250,7 +251,7 @@ def _problem(view: LoadView, speeds: Speeds, recent: _Recent) -> Problem:
     transit_s = view.move_cost.seconds_per_byte * state + view.move_cost.seconds_per_move
     share = recent.busy_s / _span_s(view.last)
     return Problem(
-        work=(recent.busy_s + _waiting_s(view.last, home)) / speeds.in_costs(view.table, recent.windows)[home],
+        work=(recent.busy_s + _piled_up_s(view)) / speeds.in_costs(view.table, recent.windows)[home],
         size=state,
         home=home,
         slowness=slowness,
@@ -285,20 +286,53 @@ def _demand_is_unknown(view: LoadView) -> bool:
     return bool((saturated & (waiting > 0) & (waiting <= before)).any())
 
 
-def _waiting_s(window: LoadWindow, home: IntArray) -> FloatArray:
-    """Return the busy seconds that each slot still waits for, on lanes that had no time left for it."""
+def _needed_s(view: LoadView) -> list[FloatArray]:
+    """Return the busy seconds that what came in each window needs.
+
+    That is what was served; with what came and was not, on lanes that had no time left for it; and without what had
+    piled up before: a lane that works that off is not taken for one that gets too much. Where windows do not follow
+    each other, nobody knows when it piled up; where there is but one, all of it came just now.
+    """
+    if len(view.windows) == 1:
+        return [_needed_in(view, view.last, None)]
+    later = [_needed_in(view, window, before) for before, window in pairwise(view.windows)]
+    return [view.windows[0].slots.busy_s, *later]
+
+
+def _needed_in(view: LoadView, window: LoadWindow, before: LoadWindow | None) -> FloatArray:
     loads = window.slots
-    # A record of a slot on disk waits for memory, not for the lane's time.
-    waiting = np.where(_saturated(window)[home] & ~loads.spilled, loads.pending, 0).astype(np.float64)
-    if not waiting.any():
-        return waiting
-    lanes = len(window.lanes)
-    lane_busy = np.bincount(home, loads.busy_s, lanes)
+    if not loads.pending.any() and (before is None or not before.slots.pending.any()):
+        return loads.busy_s
+    grown = loads.pending.astype(np.float64)
+    known = ~loads.spilled  # a record of a slot on disk waits for memory, not for the lane's time
+    if before is not None:
+        grown -= before.slots.pending
+        known &= ~before.slots.spilled & (window.epochs[0] == before.epochs[1] + 1)
+    saturated = _saturated(window)[view.table.lane_positions()]
+    grown = np.where(known & (saturated | (grown < 0)), grown, 0.0)
+    return np.maximum(0.0, loads.busy_s + grown * _cost_s(view, window))
+
+
+def _piled_up_s(view: LoadView) -> FloatArray:
+    """Return the busy seconds per window that it takes to work off what waits on lanes without time for it.
+
+    It is there once, and in no hurry: to even it out to the last record would be to move slots for ever.
+    """
+    loads = view.last.slots
+    counts = _saturated(view.last)[view.table.lane_positions()] & ~loads.spilled
+    if len(view.windows) == 1 or not (counts & (loads.pending > 0)).any():
+        return np.zeros(loads.pending.size)
+    piled_up: FloatArray = np.where(counts, loads.pending, 0) * _cost_s(view, view.last) / _LASTING
+    return piled_up
+
+
+def _cost_s(view: LoadView, window: LoadWindow) -> FloatArray:
+    """Return what a record of each slot costs; one without any costs what is usual on its lane."""
+    loads, home, lanes = window.slots, view.table.lane_positions(), len(view.table.lanes)
     lane_records = np.maximum(1.0, np.bincount(home, loads.records, lanes))
-    usual = (lane_busy / lane_records)[home]
-    per_record = np.where(loads.records > 0, loads.busy_s / np.maximum(1, loads.records), usual)
-    waiting_s: FloatArray = waiting * per_record
-    return waiting_s
+    usual = (np.bincount(home, loads.busy_s, lanes) / lane_records)[home]
+    cost: FloatArray = np.where(loads.records > 0, loads.busy_s / np.maximum(1, loads.records), usual)
+    return cost
 
 
 def _not_curable(problem: Problem) -> tuple[int, ...]:

@@ -33,6 +33,29 @@ def test_even_relieves_the_hot_lane_whatever_the_way_to_hand_over(way: Way) -> N
     assert even.imbalance[-1] < 1.2 < static.imbalance[-1]
 
 
+@pytest.mark.parametrize("load", [0.9, 0.95, 0.97, 1.1])
+def test_even_comes_to_rest_however_full_the_lanes_are(load: float) -> None:
+    """State is slow to move, so each move leaves something waiting: to even that out as well would never end."""
+    scenario = Scenario(
+        lanes=4,
+        slots=64,
+        arrivals=with_hotspot(64, load * 4000, [0, 4, 8, 12], 0.4),
+        seconds_per_record=1e-3,
+        state_bytes=2e5,
+        duration_s=60,
+        step_s=1 / 16,
+        epoch_steps=8,
+        poisson=False,
+        handover=Handover(Way.AT_ONCE, 1e-8, 1e-8, 1e-3, 1e-3),
+        network=Network(5e6, 1e7),
+    )
+    timeline = simulate(scenario, policy_named("even"))
+    half = timeline.moves.size // 2
+    assert timeline.moves.sum() > 0
+    assert timeline.moves[half:].sum() == 0
+    assert timeline.throughput[half:].mean() == pytest.approx(4000 * min(1.0, load), rel=0.01)
+
+
 def test_the_same_seed_gives_the_same_timeline() -> None:
     one, other = (simulate(hot(duration_s=3), policy_named("even"), seed=3).as_dict() for _ in range(2))
     assert one == other
