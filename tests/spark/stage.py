@@ -142,7 +142,7 @@ class Stage:
         self.say(lane, Released(tuple(versions.items()), refs if message.handoff else (), 1, 0.0))
         return message
 
-    def done(self, lane: int, seconds: float = 1.0, size: int = 0, *, settle: bool = True) -> Work:
+    def done(self, lane: int, seconds: float = 1.0, size: int = 0, *, idle_s: float = 0.0, settle: bool = True) -> Work:
         """Do the work that a lane was told, all slots with one changed row, in `seconds` per epoch with rows."""
         work = self.take(lane, Work)
         slots = sorted(slot for advance in work.advances for slot in advance.slots)
@@ -159,7 +159,7 @@ class Stage:
             tuple((slot, SlotRef(snapshot, versions[slot], 0, 1)) for slot in work.snapshot_slots),
         )
         loads = tuple(self._load(each.epoch, each.parts, slots, seconds, size) for each in work.inputs)
-        self.say(lane, Done(commit, loads, 0.0, 0, 0), settle=settle)
+        self.say(lane, Done(commit, loads, idle_s, 0, 0), settle=settle)
         return work
 
     def run(self, lane: int) -> dict[int, list[int]]:

@@ -183,6 +183,32 @@ class TestCatchingUp:
         assert stage.conductor.lanes[1].held_over == ()
 
 
+class TestWaiting:
+    def test_what_lanes_waited_for_a_move_is_not_in_the_window_after_it(self, tmp_path: Path) -> None:
+        """AF-A26: the first epoch after a move begins when the move has ended, the wait before it while it was on."""
+        now = [100.0]
+        stage = Stage.ready(tmp_path, lanes=3, slots=6)
+        stage.conductor.clock = lambda: now[0]
+        stage.accept()
+        stage.ask((0, 1))
+        stage.accept()
+        for lane in range(3):
+            stage.run(lane)
+        stage.release(0)
+        now[0] += 3.0
+        stage.adopt(1)
+        stage.run(1)  # the slot that came draws level, in a second; that is reported with the next epoch
+        now[0] += 1.0
+        stage.accept()
+        now[0] += 1.5
+        stage.done(0, seconds=1.0, idle_s=4.5)  # of which 1.5 s were after the move
+        stage.done(1, seconds=1.2, idle_s=0.3)
+        stage.done(2, seconds=1.0, idle_s=4.5)
+        window = stage.controller.journal.windows[-1][0]
+        assert [lane.idle_s for lane in window.lanes] == pytest.approx([1.5, 0.3, 1.5])
+        assert [lane.window_s for lane in window.lanes] == pytest.approx([2.5, 2.5, 2.5])
+
+
 class TestLoss:
     def test_the_slots_of_a_lost_lane_wait_for_its_next_attempt(self, tmp_path: Path) -> None:
         stage = Stage.ready(tmp_path)

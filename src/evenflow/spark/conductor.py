@@ -16,6 +16,7 @@ What lanes have done counts when it is committed; `settle` commits what has come
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
@@ -129,6 +130,7 @@ class Conductor:
     _released: list[Released] = field(default_factory=list)
     _wishes: list[LaneWish] = field(default_factory=list)
     _left_s: dict[SlotId, float] = field(default_factory=dict)
+    _settled_s: float = -math.inf  # when the last move had ended
     _absences: deque[Absence] = field(default_factory=lambda: deque(maxlen=_ABSENCES))
 
     def __post_init__(self) -> None:
@@ -410,6 +412,7 @@ class Conductor:
             move, epoch = self._moves[slot]
             if event is Event.INSTALLED:
                 del self._moves[slot]
+                self._settled_s = self.clock()
             wish = self.controller.acknowledge(Ack(move.slot, epoch, event, self.clock()))
             self._wishes += [wish] if wish else []
 
@@ -505,11 +508,20 @@ class Conductor:
         if not newer:
             return
         status.epoch = work.epoch
-        queue, idle_s = self._pending_rows(lane), done.idle_s
+        queue, idle_s = self._pending_rows(lane), self._waited_s(done)
         for load in newer:
             wish = self.controller.report(_load_report(lane, [*status.held_over, load], idle_s, queue))
             self._wishes += [wish] if wish else []
             status.held_over, idle_s = (), 0.0
+
+    def _waited_s(self, done: Done) -> float:
+        """Return how long a lane had nothing to do before its work, since the last move had ended.
+
+        The first epoch after a move begins when the move has ended, but lanes have waited for it from before: that is
+        no part of a window without moves (AF-A26).
+        """
+        busy_s = sum(load.busy_s for load in done.loads)
+        return min(done.idle_s, max(0.0, self.clock() - busy_s - self._settled_s))
 
     def _pending_rows(self, lane: LaneId) -> int:
         """Return the rows that were routed to a lane and that it has not reported."""
