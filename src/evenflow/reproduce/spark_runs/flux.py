@@ -377,6 +377,10 @@ _KEYS_PER_SLOT = 4
 # A partition of the paper takes 30 ms (800 KB at 250 Mb/s, FX-P2 and P8), three times its shortest collection time. The
 # shortest here is an epoch, in which the hottest lane works 0.65 s.
 _MOVE_S = 2.0
+_AFTER_A_LOOK = (
+    "All this was set after a look at outcomes: with half as many slots, shorter runs and lanes that stood still while "
+    "a slot left them, what a round cost was more than it could bring in before the end."
+)
 
 
 def run_e4(settings: Settings) -> Outcome:
@@ -435,7 +439,7 @@ def run_e4(settings: Settings) -> Outcome:
         f"{seconds:g} s (60 there), and a move of three times the shortest collection time, which is an epoch here. "
         f"The paper moves state in the background; here a slot leaves at once, and its new lane, the least utilised of "
         f"all, serves nothing until it has come. The hottest slot has {hottest_share:.0%} of the rows (self-similar "
-        f"80/20 over {slots} slots)."
+        f"80/20 over {slots} slots). {_AFTER_A_LOOK}"
     )
     return Outcome(thrashing_checks(deltas, static, swept), Picture(panels), data, note)
 
