@@ -251,7 +251,7 @@ def _problem(view: LoadView, speeds: Speeds, recent: _Recent) -> Problem:
     transit_s = view.move_cost.seconds_per_byte * state + view.move_cost.seconds_per_move
     share = recent.busy_s / _span_s(view.last)
     return Problem(
-        work=(recent.busy_s + _piled_up_s(view)) / speeds.in_costs(view.table, recent.windows)[home],
+        work=(recent.busy_s + _piled_up_s(view, recent)) / speeds.in_costs(view.table, recent.windows)[home],
         size=state,
         home=home,
         slowness=slowness,
@@ -313,17 +313,19 @@ def _needed_in(view: LoadView, window: LoadWindow, before: LoadWindow | None) ->
     return np.maximum(0.0, loads.busy_s + grown * _cost_s(view, window))
 
 
-def _piled_up_s(view: LoadView) -> FloatArray:
-    """Return the busy seconds per window that it takes to work off what waits on lanes without time for it.
+def _piled_up_s(view: LoadView, recent: _Recent) -> FloatArray:
+    """Return the busy seconds per window in which what waits, on lanes without time for it, is to be worked off.
 
-    It is there once, and in no hurry: to even it out to the last record would be to move slots for ever.
+    It is there once, and in no hurry: to even it out to the last record would be to move slots for ever. And it takes
+    no more than what lanes have to spare besides what comes; without that, none of it is worked off wherever it is.
     """
     loads = view.last.slots
     counts = _saturated(view.last)[view.table.lane_positions()] & ~loads.spilled
     if len(view.windows) == 1 or not (counts & (loads.pending > 0)).any():
         return np.zeros(loads.pending.size)
-    piled_up: FloatArray = np.where(counts, loads.pending, 0) * _cost_s(view, view.last) / _LASTING
-    return piled_up
+    waiting_s: FloatArray = np.where(counts, loads.pending, 0) * _cost_s(view, view.last)
+    spare_s = max(0.0, len(view.table.lanes) * _span_s(view.last) - float(recent.busy_s.sum()))
+    return waiting_s * min(1.0 / _LASTING, spare_s / float(waiting_s.sum()))
 
 
 def _cost_s(view: LoadView, window: LoadWindow) -> FloatArray:
