@@ -118,14 +118,14 @@ class Even:
             return None
         return bearable if present > calm_s else min(calm_s, even_enough)
 
-    def _finest(self, view: LoadView, problem: Problem, goal: float) -> Packing:
+    def _finest(self, view: LoadView, problem: Problem, least: float, goal: float) -> Packing:
         """Return the most even plan that is asked for.
 
         Where even the best misses a goal, but leaves lanes calm, what is within `min_gain` of it will do: below that
         slots would be moved about to fit the noise of their measurements.
         """
         finest = pack(problem, self.tolerance, goal)
-        if goal == 0.0 or finest.maximum <= goal:
+        if goal == 0.0 or finest.maximum <= goal or stay(problem).maximum - finest.maximum <= least:
             return finest
         enough = min(self.calm * _span_s(view.last), (1 + self.min_gain) * finest.maximum)
         return pack(problem, self.tolerance, enough) if enough > finest.maximum else finest
@@ -140,7 +140,7 @@ class Even:
         def worth(plan: Packing) -> float:
             return (before - plan.maximum) * self.horizon_windows - plan.moving_s(view.move_cost)
 
-        finest = self._finest(view, problem, goal)
+        finest = self._finest(view, problem, least, goal)
         if (
             before - finest.maximum <= least
             or worth(finest) >= (1 - _CHEAP) * (before - finest.maximum) * self.horizon_windows
