@@ -10,6 +10,7 @@
     ├── OperatorError             an operator failed on the rows of a slot: mend the operator or the data
     ├── LaneFailedError           a lane stopped with an error: its message says what to mend
     ├── DamagedFileError          a file of the checkpoint is not what was written: restore it, or start over
+    ├── TakenOverError            a later run of the query has its checkpoint: see that only one is started
     ├── UnreachableError          a location cannot be read or written now: mend it and start again
     ├── StoppedError              the query was stopped while something waited: nothing to do
     └── ProtocolError             an impossible step in the life of a move: a defect, report it
@@ -48,6 +49,10 @@ class CheckpointMismatchError(InputError):
 
 class DamagedFileError(EvenflowError):
     """A file of the checkpoint is missing, cut short, altered or foreign; the message names it and what can be done."""
+
+
+class TakenOverError(EvenflowError):
+    """A later run of the query has taken its checkpoint over; this one has ended, and nothing is lost."""
 
 
 class UnreachableError(EvenflowError):

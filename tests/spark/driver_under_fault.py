@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from evenflow.spark.writer import StreamWriter
 from tests.spark.streams import DDL, Wanderlust, totals
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a JVM that starts sooner
@@ -37,25 +38,24 @@ def session(place: Path, master: str) -> SparkSession:
     )
 
 
+def writer(spark: SparkSession, place: Path, lanes: int, exchange: Any) -> StreamWriter:
+    """Return the writer of the query on the files in `place`; slots move all the time."""
+    stream = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(place / "in"))
+    stateful = totals(stream).balance(
+        lanes=lanes,
+        slots=16,
+        policy=Wanderlust(),
+        strategy="sudden",
+        exchange=exchange,
+        settle_windows=0,  # lanes die all the time here, and slots are to move all the same
+        warm_up_windows=1,
+    )
+    return stateful.writeStream.option("checkpointLocation", str(place / "checkpoint")).format("parquet")
+
+
 def main(place: Path, lanes: int, exchange: Any, master: str) -> None:
     spark = session(place, master)
-    stream = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(place / "in"))
-    query = (
-        totals(stream)
-        .balance(
-            lanes=lanes,
-            slots=16,
-            policy=Wanderlust(),
-            strategy="sudden",
-            exchange=exchange,
-            settle_windows=0,  # lanes die all the time here, and slots are to move all the same
-            warm_up_windows=1,
-        )
-        .writeStream.option("checkpointLocation", str(place / "checkpoint"))
-        .format("parquet")
-        .trigger(availableNow=True)
-        .start(str(place / "out"))
-    )
+    query = writer(spark, place, lanes, exchange).trigger(availableNow=True).start(str(place / "out"))
     query.awaitTermination()
     pq.write_table(query.state().toArrow(), place / "state.parquet")
     (place / "moves").write_text(str(len(query.moves())))

@@ -369,6 +369,7 @@ class World:
         checkpoint = WatchedCheckpoint.open(str(self.place), identity, durable=False)
         assert isinstance(checkpoint, WatchedCheckpoint)
         checkpoint.ownership = self.ownership
+        checkpoint.take_over()
         config = LaneConfig(0, checkpoint.folder.location, operator, SCHEMA, ("key",), SLOTS)
         self.ownership.first_table = initial_table(checkpoint, SLOTS, self.lanes)
         chance = Chance(strikes=self._strikes)

@@ -67,6 +67,7 @@ class Stage:
     def __post_init__(self) -> None:
         identity = Identity("id", ("key",), ("int64",), self.slots, "op", "schema", "update", 0.0)
         self.checkpoint = Checkpoint.open(str(self.place), identity, durable=False)
+        self.checkpoint.take_over()
         self.controller = Controller(
             RoutingTable(np.arange(self.slots) * self.lanes // self.slots, tuple(range(self.lanes))),
             policy_named("static"),

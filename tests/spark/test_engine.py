@@ -6,13 +6,14 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from evenflow.control.journal import PhaseChanged
-from evenflow.errors import StoppedError
+from evenflow.errors import StoppedError, TakenOverError
 from evenflow.migration import Event
+from evenflow.spark import engine
 from evenflow.spark.engine import Engine
 from evenflow.state import FileRef
 from tests.spark.one_process import Shop, World
@@ -67,3 +68,41 @@ def test_what_breaks_off_when_the_query_is_stopped_is_not_told_to_spark(tmp_path
     with pytest.raises(StoppedError) as stopped:
         world.run(world.rows())
     assert stopped.value.__suppress_context__, "Spark's search in such a text overflows its stack"
+
+
+def test_a_driver_that_was_taken_over_ends_and_the_other_goes_on(tmp_path: Path) -> None:
+    world = World(tmp_path, random.Random(4), lanes=2, max_lag=1)
+    world.run(world.rows())
+    old = world.engine
+    while not old.checkpoint.recover().unpublished:
+        old._listen()
+    world.restart()
+    with pytest.raises(TakenOverError, match="was taken over by another run of its query"):
+        old.on_batch(cast("Any", world.rows()), 1)
+    with pytest.raises(TakenOverError):  # what it had committed is published by the other
+        old._publish()
+    assert isinstance(old.error, TakenOverError)
+    for _ in range(3):
+        world.run(world.rows())
+    world.finish()
+    world.check()
+
+
+def test_a_driver_without_anything_to_do_notices_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path, random.Random(5), lanes=2)
+    old = world.engine
+    world.links.may_rest = True
+    monkeypatch.setattr(engine, "_LOOK_S", -1.0)
+    world.restart()
+    with pytest.raises(TakenOverError):
+        old._conduct()
+
+
+def test_whatever_fails_after_a_takeover_failed_of_it(tmp_path: Path) -> None:
+    world = World(tmp_path, random.Random(6), lanes=2)
+    old = world.engine
+    world.restart()
+    for each in (old, world.engine):
+        each.fail(RuntimeError("a file is missing"))
+    assert isinstance(old.error, TakenOverError)
+    assert isinstance(world.engine.error, RuntimeError)

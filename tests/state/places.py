@@ -134,9 +134,9 @@ class MortalStorage:
         return self.below.address(name)
 
     @contextmanager
-    def create(self, name: str) -> Iterator[Write]:
+    def create(self, name: str, *, exclusive: bool = False) -> Iterator[Write]:
         self.fuse.step()
-        with self.below.create(name) as write:
+        with self.below.create(name, exclusive=exclusive) as write:
             yield write
             try:
                 self.fuse.step()

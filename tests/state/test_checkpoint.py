@@ -117,7 +117,15 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def reopened(place: Path) -> Checkpoint:
+    """The checkpoint as somebody sees it who only looks."""
     return Checkpoint.open(str(place), identity())
+
+
+def started(place: Path, **how: Any) -> Checkpoint:
+    """The checkpoint as a driver has it that starts."""
+    checkpoint = Checkpoint.open(str(place), identity(), **{"durable": False, **how})
+    checkpoint.take_over()
+    return checkpoint
 
 
 def test_a_new_checkpoint_knows_nothing(place: Path) -> None:
@@ -131,7 +139,7 @@ def test_a_new_checkpoint_knows_nothing(place: Path) -> None:
 
 
 def test_an_epoch_from_accept_to_publish(place: Path) -> None:
-    checkpoint = reopened(place)
+    checkpoint = started(place)
     accepted = record(checkpoint, 0, watermark=99, table_version=3)
     checkpoint.accept(accepted)
     assert [reopened(place).recover().pending, checkpoint.accepted(0)] == [[accepted], True]
@@ -162,7 +170,7 @@ def test_a_restart_keeps_the_first_identity(place: Path) -> None:
 
 
 def test_snapshots_replace_changes(place: Path) -> None:
-    checkpoint = reopened(place)
+    checkpoint = started(place)
     run(checkpoint, range(3))
     checkpoint.accept(record(checkpoint, 3))
     checkpoint.commit([lane_commit(checkpoint, 3, 0, {0, 1}, whole={1})])
@@ -175,7 +183,7 @@ def test_snapshots_replace_changes(place: Path) -> None:
 
 
 def test_a_handoff_can_serve_as_snapshot(place: Path) -> None:
-    checkpoint = reopened(place)
+    checkpoint = started(place)
     run(checkpoint, range(3))
     handoff = write_slots(checkpoint.folder, handoff_name(2, 0, "a1"), 2, {1: rows_of(range(3))})
     checkpoint.accept(record(checkpoint, 3, (0, 1, 1, 1)))
@@ -188,7 +196,7 @@ def test_a_handoff_can_serve_as_snapshot(place: Path) -> None:
 
 
 def test_a_handoff_shared_by_slots_waits_for_the_last_of_them(tmp_path: Path) -> None:
-    checkpoint = Checkpoint.open(str(tmp_path), identity(), durable=False, fold_every=1)
+    checkpoint = started(tmp_path, fold_every=1)
     run(checkpoint, [0])
     shared = dict(write_slots(checkpoint.folder, handoff_name(0, 0, "a1"), 0, {1: rows_of([0]), 2: rows_of([0])}))
     checkpoint.accept(record(checkpoint, 1))
@@ -205,7 +213,7 @@ def test_a_handoff_shared_by_slots_waits_for_the_last_of_them(tmp_path: Path) ->
 
 
 def test_the_slowest_slot_holds_back_the_frontier(place: Path) -> None:
-    checkpoint = reopened(place)
+    checkpoint = started(place)
     run(checkpoint, [0])
     checkpoint.accept(record(checkpoint, 1, (0, 1, 1, 1), moves=((1, 0, 1),)))
     checkpoint.commit([lane_commit(checkpoint, 1, 0, {0}), lane_commit(checkpoint, 1, 1, {2, 3})])
@@ -219,7 +227,7 @@ def test_the_slowest_slot_holds_back_the_frontier(place: Path) -> None:
 
 
 def test_one_commit_takes_slots_different_ways(place: Path) -> None:
-    checkpoint = reopened(place)
+    checkpoint = started(place)
     run(checkpoint, [0])
     for epoch in range(1, 5):
         checkpoint.accept(record(checkpoint, epoch))
@@ -243,7 +251,7 @@ def test_one_commit_takes_slots_different_ways(place: Path) -> None:
 
 
 def test_a_slot_goes_on_from_lane_to_lane_within_an_entry(place: Path) -> None:
-    checkpoint = reopened(place)
+    checkpoint = started(place)
     checkpoint.accept(record(checkpoint, 0))
     checkpoint.accept(record(checkpoint, 1, (0, 1, 1, 1)))
     old = lane_commit(checkpoint, 0, 0, {0, 1})
@@ -256,7 +264,7 @@ def test_a_slot_goes_on_from_lane_to_lane_within_an_entry(place: Path) -> None:
 
 
 def test_a_slot_is_folded_once_whoever_folds_it(place: Path) -> None:
-    checkpoint = reopened(place)
+    checkpoint = started(place)
     run(checkpoint, [0])
     checkpoint.accept(record(checkpoint, 1))
     checkpoint.accept(record(checkpoint, 2))
@@ -272,12 +280,12 @@ def test_a_slot_is_folded_once_whoever_folds_it(place: Path) -> None:
     checkpoint.sweep()
     assert dead.changes is not None
     assert reopened(place).folder.exists(dead.changes.name)
-    reopened(place).sweep_orphans()
+    started(place).sweep_orphans()
     assert not reopened(place).folder.exists(dead.changes.name)
 
 
 def test_a_snapshot_may_be_older_than_what_it_comes_with(place: Path) -> None:
-    checkpoint = reopened(place)
+    checkpoint = started(place)
     run(checkpoint, range(2))
     checkpoint.accept(record(checkpoint, 2))
     checkpoint.accept(record(checkpoint, 3))
@@ -289,7 +297,7 @@ def test_a_snapshot_may_be_older_than_what_it_comes_with(place: Path) -> None:
 
 
 def test_lanes_come_and_go(place: Path) -> None:
-    checkpoint = reopened(place)
+    checkpoint = started(place)
     run(checkpoint, range(2))
     checkpoint.accept(record(checkpoint, 2, (0, 0, 5, 5), lanes=(0, 5)))
     checkpoint.commit([lane_commit(checkpoint, 2, 0, {0, 1}), lane_commit(checkpoint, 2, 5, {2, 3})])
@@ -425,7 +433,7 @@ REFUSED: dict[str, tuple[Callable[[Checkpoint], None], str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused_steps_change_nothing(case: str, tmp_path: Path) -> None:
-    checkpoint = Checkpoint.open(str(tmp_path), identity(), durable=False)
+    checkpoint = started(tmp_path)
     run(checkpoint, [0])
     checkpoint.publish(0)
     checkpoint.accept(record(checkpoint, 1))
@@ -452,16 +460,19 @@ def state_of(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-def test_a_second_query_on_the_same_checkpoint_is_stopped(tmp_path: Path) -> None:
-    first = Checkpoint.open(str(tmp_path), identity(), durable=False)
-    second = Checkpoint.open(str(tmp_path), identity(), durable=False)
-    run(first, [0])
-    with pytest.raises(ProtocolError, match="only one query"):
-        second.accept(record(second, 0))
+def test_who_only_looks_writes_nothing(tmp_path: Path) -> None:
+    run(started(tmp_path), [0])
+    before, looking = all_files(tmp_path), reopened(tmp_path)
+    block = record(looking, 1)
+    steps = (lambda: looking.accept(block), lambda: looking.publish(0), looking.sweep_orphans)
+    for step in steps:
+        with pytest.raises(ProtocolError, match="take it over before you write"):
+            step()
+    assert [name for name in all_files(tmp_path) if name not in before] == [f"evenflow/{block.blocks[0].file.name}"]
 
 
 def test_a_recovery_does_not_change_later(tmp_path: Path) -> None:
-    checkpoint = Checkpoint.open(str(tmp_path), identity(), durable=False)
+    checkpoint = started(tmp_path)
     run(checkpoint, [0])
     recovery = checkpoint.recover()
     run(checkpoint, [1])
@@ -478,7 +489,7 @@ def test_the_number_of_files_is_bounded_for_long(tmp_path: Path) -> None:
 
 
 def check_the_number_of_files(place: Path, epochs: int) -> None:
-    checkpoint, most = Checkpoint.open(str(place), identity(), durable=False, fold_every=4), 0
+    checkpoint, most = started(place, fold_every=4), 0
     for epoch in range(epochs):
         run(checkpoint, [epoch], snapshots=1)
         if epoch % 3 == 2:
@@ -491,13 +502,13 @@ def check_the_number_of_files(place: Path, epochs: int) -> None:
     assert most < 75
     assert [rebuilt(reopened(place), slot) for slot in range(4)] == [list(range(epochs))] * 4
     needed = set(reopened(place).recover().ledger.holders)
-    reopened(place).sweep_orphans()
+    started(place).sweep_orphans()
     arrow = {name.removeprefix("evenflow/") for name in all_files(place) if name.endswith("arrow")}
     assert arrow == needed
 
 
 def test_a_sweep_spares_what_lanes_are_about_to_commit(tmp_path: Path) -> None:
-    checkpoint = Checkpoint.open(str(tmp_path), identity(), durable=False, fold_every=1)
+    checkpoint = started(tmp_path, fold_every=1)
     run(checkpoint, range(3))
     handoff = write_slots(checkpoint.folder, handoff_name(2, 1, "a1"), 2, {1: rows_of([0])})
     checkpoint.accept(record(checkpoint, 3))
@@ -516,7 +527,7 @@ def test_a_sweep_spares_what_lanes_are_about_to_commit(tmp_path: Path) -> None:
 
 
 def test_due_snapshots_take_the_oldest_and_the_largest(tmp_path: Path) -> None:
-    checkpoint = Checkpoint.open(str(tmp_path), identity(), durable=False)
+    checkpoint = started(tmp_path)
     run(checkpoint, range(2))
     assert checkpoint.due_snapshots(0) == []
     assert sorted(checkpoint.due_snapshots(9)) == [0, 1, 2, 3]
@@ -547,7 +558,7 @@ def test_due_snapshots_take_the_oldest_and_the_largest(tmp_path: Path) -> None:
     ],
 )
 def test_another_query_is_refused(change: dict[str, Any], words: str, tmp_path: Path) -> None:
-    run(Checkpoint.open(str(tmp_path), identity(), durable=False), [0])
+    run(started(tmp_path), [0])
     before = {name: (tmp_path / name).read_bytes() for name in all_files(tmp_path)}
     with pytest.raises(CheckpointMismatchError, match=f"{words}.*new checkpoint location. It was not touched"):
         Checkpoint.open(str(tmp_path), msgspec.structs.replace(identity(), **change))
@@ -567,7 +578,7 @@ def test_hidden_files_and_an_unfinished_beginning_are_no_obstacle(tmp_path: Path
     Checkpoint.open(str(tmp_path), identity())
     (tmp_path / ".metadata.crc").write_text("hadoop's")
     (tmp_path / "evenflow/identity.json").rename(tmp_path / "evenflow/identity.json.0a.tmp")
-    checkpoint = Checkpoint.open(str(tmp_path), identity())
+    checkpoint = started(tmp_path)
     run(checkpoint, [0])
     checkpoint.sweep_orphans()
     assert "evenflow/identity.json.0a.tmp" not in all_files(tmp_path)
@@ -594,7 +605,7 @@ KINDS_OF_RECORDS = {
 
 def busy(place: Path) -> Checkpoint:
     """A checkpoint in the middle of its life: a base, entries after it, something pending and something unpublished."""
-    checkpoint = Checkpoint.open(str(place), identity(), durable=False, fold_every=4)
+    checkpoint = started(place, fold_every=4)
     for epoch in range(6):
         run(checkpoint, [epoch], snapshots=1)
         checkpoint.publish(max(0, epoch - 1))
@@ -626,7 +637,7 @@ def test_a_damaged_record_is_named(kind: str, flaw: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("folder", ["commits", "epochs"])
 def test_a_lost_record_is_noticed_by_the_others(folder: str, tmp_path: Path) -> None:
-    checkpoint = Checkpoint.open(str(tmp_path), identity(), durable=False)
+    checkpoint = started(tmp_path)
     run(checkpoint, range(3))
     checkpoint.publish(2)
     for path in sorted((tmp_path / "evenflow" / folder).iterdir()):
@@ -681,7 +692,7 @@ def test_what_lanes_wrote_survives_a_power_cut_before_it_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lanes flush what is in their files; the commit flushes the names, once per folder, and only then counts them."""
-    checkpoint = Checkpoint.open(str(tmp_path), identity())
+    checkpoint = started(tmp_path, durable=True)
     checkpoint.accept(record(checkpoint, 0))
     flushed: list[str] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from pathlib import Path
 
 import msgspec
@@ -11,7 +12,7 @@ import pytest
 from evenflow.errors import ProtocolError, UnreachableError
 from evenflow.state import Checkpoint, SlotRef, files, handoff_name, storage, write_slots
 from tests.state.places import Fuse, Killed, MortalStorage, identity
-from tests.state.test_checkpoint import all_files, lane_commit, rebuilt, record, rows_of
+from tests.state.test_checkpoint import all_files, lane_commit, rebuilt, record, rows_of, started
 
 EPOCHS = 3
 EVERYTHING = list(range(EPOCHS))
@@ -33,7 +34,7 @@ class Driver:
         pytest.fail("it was killed once and never came up again")
 
     def life(self) -> None:
-        checkpoint = Checkpoint.open(str(self.place), identity(), durable=False, fold_every=2)
+        checkpoint = started(self.place, fold_every=2)
         checkpoint.sweep_orphans()
         for epoch in EVERYTHING:
             self.accept(checkpoint, epoch)
@@ -94,7 +95,7 @@ def test_a_life_ends_the_same_wherever_it_is_killed(tmp_path: Path, monkeypatch:
 
 
 def check_the_end(place: Path, driver: Driver) -> None:
-    checkpoint = Checkpoint.open(str(place), identity(), durable=False)
+    checkpoint = started(place)
     recovery = checkpoint.recover()
     assert (recovery.last_accepted, recovery.frontier, recovery.last_published) == (EPOCHS - 1,) * 3
     assert [rebuilt(checkpoint, slot) for slot in range(4)] == [EVERYTHING] * 4
@@ -109,14 +110,14 @@ def check_the_end(place: Path, driver: Driver) -> None:
 
 
 def test_a_failed_step_can_be_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpoint = Checkpoint.open(str(tmp_path), identity(), durable=False)
+    checkpoint = started(tmp_path)
     accepted = record(checkpoint, 0)
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", full)
+        patch.setattr(os, "link", full)
         with pytest.raises(UnreachableError, match="No space left"):
             checkpoint.accept(accepted)
     assert not checkpoint.accepted(0)
@@ -127,7 +128,7 @@ def test_a_failed_step_can_be_tried_again(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_step_that_failed_after_all_was_written_asks_for_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpoint = Checkpoint.open(str(tmp_path), identity())
+    checkpoint = started(tmp_path, durable=True)
     checkpoint.accept(record(checkpoint, 0))
     accepted = record(checkpoint, 1)
 

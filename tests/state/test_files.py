@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import re
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from evenflow.errors import DamagedFileError, InputError, UnreachableError
 from evenflow.state import FileRef, Folder, block_name, read_slots, write_slots
 from evenflow.state.files import FORMAT
-from evenflow.state.storage import LocalStorage, RemoteStorage, storage_at
+from evenflow.state.storage import LocalStorage, NameTakenError, RemoteStorage, storage_at
 from tests.state.places import KINDS, Killed
 
 
@@ -117,6 +118,39 @@ def test_names_and_removal(folder: Folder) -> None:
     assert folder.delete(["b/1", "b/1", "b/never"]) == 3
     assert not folder.exists("b/1")
     assert folder.names("b") == ["b/2"]
+
+
+def test_an_exclusive_name_is_given_once(folder: Folder) -> None:
+    folder.write_json("d/note.json", Note("first"), exclusive=True)
+    before = folder.names("d")
+    for _ in range(2):
+        with pytest.raises(NameTakenError):
+            folder.write_json("d/note.json", Note("second"), exclusive=True)
+    assert folder.read_json("d/note.json", Note) == Note("first")
+    assert folder.names("d") == before
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["links", "a filesystem without links"])
+def test_of_two_who_create_a_name_one_gets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool) -> None:
+    """Both have looked and found nothing. Without links the second must look again, right before it takes the name."""
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    if not links:
+        monkeypatch.setattr(os, "link", refused)
+    storage = LocalStorage(str(tmp_path))
+
+    def create_twice() -> None:
+        with storage.create("name", exclusive=True) as slow:
+            slow(b"slow")
+            with storage.create("name", exclusive=True) as quick:
+                quick(b"quick")
+
+    with pytest.raises(NameTakenError):
+        create_twice()
+    assert (tmp_path / "name").read_bytes() == b"quick"
+    assert storage.names("") == ["name"]
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), Killed()])
@@ -222,6 +256,14 @@ def test_a_record_of_another_kind_is_noticed(folder: Folder) -> None:
 def test_a_newer_format_asks_for_a_newer_evenflow(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_bytes(b'{"format":%d,"sealed":{}}' % (FORMAT + 1))
     with pytest.raises(DamagedFileError, match=f"format {FORMAT + 1}.* use a newer evenflow"):
+        Folder.at(str(tmp_path)).read_json("x.json", Note)
+
+
+def test_a_format_of_before_the_first_release_is_not_guessed_at(tmp_path: Path) -> None:
+    Folder.at(str(tmp_path)).write_json("x.json", Note("x"))
+    written = (tmp_path / "x.json").read_bytes()
+    (tmp_path / "x.json").write_bytes(written.replace(b'"format":%d' % FORMAT, b'"format":1'))
+    with pytest.raises(DamagedFileError, match="format 1, which no release has written"):
         Folder.at(str(tmp_path)).read_json("x.json", Note)
 
 

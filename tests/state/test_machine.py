@@ -34,7 +34,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from evenflow.errors import ProtocolError
+from evenflow.errors import ProtocolError, TakenOverError
 from evenflow.state import (
     Advance,
     Block,
@@ -155,6 +155,7 @@ class CheckpointMachine(RuleBasedStateMachine):
         self.patch.start()
         self.model = Model()
         self.under_way: list[LaneCommit] = []  # written, and on their way to the driver
+        self.dead: list[Checkpoint] = []  # those of the drivers before; perhaps they only slept
         self.attempts = 0
 
     def storage(self, location: str, durable: bool) -> MortalStorage:
@@ -166,7 +167,9 @@ class CheckpointMachine(RuleBasedStateMachine):
         shutil.rmtree(self.place)
 
     def open(self) -> Checkpoint:
-        return Checkpoint.open(str(self.place), identity(SLOTS), durable=False, fold_every=FOLD_EVERY)
+        checkpoint = Checkpoint.open(str(self.place), identity(SLOTS), durable=False, fold_every=FOLD_EVERY)
+        checkpoint.take_over()
+        return checkpoint
 
     @initialize(fuse=some_fuse, epochs=st.lists(st.tuples(some_rows, some_owners), max_size=4))
     def start(self, fuse: int | None, epochs: list[tuple[list[tuple[int, int]], list[int]]]) -> None:
@@ -181,7 +184,8 @@ class CheckpointMachine(RuleBasedStateMachine):
 
     def start_again(self) -> None:
         """Open the checkpoint as a new driver does; what was not written down nobody knows any more."""
-        self.checkpoint, self.under_way, self.model.handoffs = self.open(), [], {}
+        before, self.checkpoint, self.under_way, self.model.handoffs = self.checkpoint, self.open(), [], {}
+        self.dead = [*self.dead[-2:], before]
 
     def attempt(self) -> str:
         self.attempts += 1
@@ -375,9 +379,27 @@ class CheckpointMachine(RuleBasedStateMachine):
         for name in (changes_name, snapshot_name, handoff_name, output_name):
             folder.write_table(name(at, lane, self.attempt()), table([1]))
 
-    @rule(fuse=some_fuse)
-    def restart(self, fuse: int | None) -> None:
-        self.start_again()
+    @rule(which=st.integers(0, 2))
+    @precondition(lambda self: bool(self.dead))
+    def a_driver_of_before_wakes_up(self, which: int) -> None:
+        """It ends with whatever step it takes, has changed nothing, and removes nothing."""
+        dead = self.dead.pop(which % len(self.dead))
+        ledger, files_before = dead.recover().ledger, self.names("*")
+        epoch = max(self.model.accepted, ledger.accepted) + 1
+        block = dead.folder.write_table(block_name(epoch, self.attempt(), 0), table([]))
+        segment = Segment(0, 0, 0, (), ())
+        record = EpochRecord(epoch, 0, (0,), (0,) * SLOTS, (), (Block(block, (segment,)),), None, 0, 0.0)
+        steps: list[Callable[[], object]] = [lambda: dead.accept(record), dead.refuse_if_taken_over, dead.sweep_orphans]
+        for step in steps:
+            with pytest.raises(TakenOverError, match=r"was taken over by another run of its query \(process"):
+                step()
+        late = {name for name in self.names("*") - files_before if name.endswith(".json")}
+        assert len(late) == 1, "the record that came too late; it does not count"
+        assert files_before <= self.names("*")
+
+    @rule(fuse=some_fuse, start_fuse=some_fuse)
+    def restart(self, fuse: int | None, start_fuse: int | None) -> None:
+        self.mortal(start_fuse, self.start_again, self.model)
         self.mortal(fuse, lambda: drop(self.checkpoint.sweep_orphans()), self.model)
         self.checkpoint.sweep_orphans()
         assert self.names("*.arrow") == {ref.name for ref in needed(self.checkpoint.recover())}

@@ -8,6 +8,10 @@ What happens to an epoch, and what a crash at each point means::
     commit    manifest entry durable      crash: outputs are published from the manifest
     publish   outputs in the sink         crash: published again, under the same names
 
+Another driver may have been started on the same checkpoint: then this one's next record fails, at the latest (see
+`state/runs.py`). It also looks from time to time, since one that has nothing to do writes none, and Spark's part of the
+checkpoint is shared as well; and before it does what takes long or reaches the sink.
+
 Three threads: Spark's, which brings batches and waits when lanes are too far behind; one that listens to lanes and
 tells them what to do; one that publishes. What they share is guarded by one lock.
 """
@@ -31,7 +35,7 @@ from pyspark.sql import DataFrame, SparkSession
 from evenflow.control import Controller, LaneWish
 from evenflow.control.fitting import fitted
 from evenflow.control.journal import Journal
-from evenflow.errors import EvenflowError, InputError, StoppedError
+from evenflow.errors import EvenflowError, InputError, StoppedError, TakenOverError
 from evenflow.lane import LaneConfig
 from evenflow.lane.faults import Faults
 from evenflow.lane.worker import committed_state
@@ -48,6 +52,7 @@ from evenflow.state import Checkpoint, EpochRecord
 _HOPELESS = 3  # a lane whose job fails this often before it says hello will not come up
 _GATHER_S = 0.005  # a commit costs a few flushes to disk; lanes that finish within this time share one
 _POLL_S = 0.2  # how often a wait looks at the stop flag
+_LOOK_S = 1.0  # how often a driver without anything to do looks whether another one has taken over
 
 
 @dataclass
@@ -125,7 +130,7 @@ class Engine:
         try:
             self._on_batch(batch, epoch)
         except BaseException as error:
-            self._fail(error)
+            self.fail(error)
             if self._stop.is_set():
                 # Spark looks for causes in the words of Py4J's long errors, and its stack does not suffice for that.
                 raise StoppedError("the query was stopped") from None
@@ -134,6 +139,7 @@ class Engine:
     def _on_batch(self, batch: DataFrame, epoch: int) -> None:
         if self.checkpoint.accepted(epoch):
             return
+        self.checkpoint.refuse_if_taken_over()
         times = EpochTimes(began_s=time.time())
         # What is decided while lanes are behind goes with this epoch; lanes have another one to do while it is routed.
         self._wait_for(lambda: self.lag <= max(1, self.max_lag))
@@ -218,8 +224,12 @@ class Engine:
     # --- the thread that conducts --------------------------------------------------------------------------------
 
     def _conduct(self) -> None:
+        looked_s = time.monotonic()
         while not self._stop.is_set():
             self._listen()
+            if time.monotonic() - looked_s > _LOOK_S:
+                self.checkpoint.refuse_if_taken_over()
+                looked_s = time.monotonic()
 
     def _listen(self) -> None:
         """Take in what lanes say, all that has come, and let them go on."""
@@ -318,6 +328,7 @@ class Engine:
         for epoch, files in ready:
             if self._stop.is_set():
                 return
+            self.checkpoint.refuse_if_taken_over()
             self.sink.publish(epoch, files)
             self.faults.reach("driver.during-publish", epoch=epoch)
             with self._changed:
@@ -361,13 +372,24 @@ class Engine:
         try:
             run()
         except BaseException as error:  # noqa: BLE001 - raised again in Spark's thread, or by the query
-            self._fail(error)
+            self.fail(error)
 
-    def _fail(self, error: BaseException) -> None:
-        stopped = self._stop.is_set() and StoppedError("the query was stopped")
-        self.error = self.error or stopped or error
+    def fail(self, error: BaseException) -> None:
+        """Keep what has ended the query; if another driver has taken over, that is why, whatever it was that failed."""
+        if self.error is None:
+            stopped = StoppedError("the query was stopped") if self._stop.is_set() else None
+            self.error = stopped or self._taken_over() or error
         with self._changed:
             self._changed.notify_all()
+
+    def _taken_over(self) -> TakenOverError | None:
+        try:
+            self.checkpoint.refuse_if_taken_over()
+        except TakenOverError as error:
+            return error
+        except EvenflowError:
+            pass  # what the query has failed of says more
+        return None
 
 
 def initial_table(checkpoint: Checkpoint, slots: int, lanes: int) -> RoutingTable:

@@ -189,8 +189,7 @@ class Query:
         except StoppedError:
             pass
         except Exception as error:  # noqa: BLE001 - kept for exception() and awaitTermination()
-            if self._engine.error is None:
-                self._engine.error = EvenflowError(str(error))
+            self._engine.fail(EvenflowError(str(error)))
         finally:
             self._engine.stop()
             self._ended.set()

@@ -1,11 +1,15 @@
 """Publish: the outputs of committed epochs go to the sink, in epoch order, each epoch once.
 
-After a crash an epoch may be published again. Files get names that depend on the epoch only, so a second time replaces
-the first. `foreachBatch` gets the epoch's number, as in Spark, to do likewise. Delta knows epochs itself.
+After a crash an epoch may be published again, and a driver that was taken over may still be publishing the one it was
+at. Both publish the same committed files, under names that depend on the epoch only, so whoever is second replaces the
+first with the same. `foreachBatch` gets the epoch's number, as in Spark, to do likewise. Delta knows epochs itself.
 """
 
 from __future__ import annotations
 
+import contextlib
+import re
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -19,6 +23,8 @@ from pyspark.sql.types import StructType
 from evenflow.errors import InputError
 from evenflow.state import FileRef, Folder
 
+_STAGED = "_evenflow"  # where epochs are written before they are moved into place; readers skip it
+_HALF_WRITTEN = re.compile(r"\.part-epoch(\d+)-")
 FILE_FORMATS = ("parquet", "json", "csv", "orc", "text", "avro")
 
 
@@ -77,16 +83,21 @@ class ParquetSink:
     location: str
     path: str
     compression: str = "snappy"
+    _driver: str = field(default_factory=lambda: secrets.token_hex(4))  # no two write to the same hidden file
+    _is_tidy: bool = False
 
     def publish(self, epoch: int, files: Sequence[FileRef]) -> None:
         """Write a file per lane; doing it again leaves the same files."""
         filesystem, root = _filesystem(self.path)
         filesystem.create_dir(root)
+        if not self._is_tidy:
+            _remove_what_was_left(filesystem, root, epoch)
+            self._is_tidy = True
         folder = Folder.at(self.location)
         for number, file in enumerate(files):
             name = f"{_prefix(epoch)}{number:05d}.{self.compression}.parquet"
             # Readers skip names that begin with a dot, so they see the whole file or none.
-            hidden = f"{root}/.{name}"
+            hidden = f"{root}/.{name}.{self._driver}"
             pq.write_table(folder.read_table(file), hidden, compression=self.compression, filesystem=filesystem)
             filesystem.move(hidden, f"{root}/{name}")
 
@@ -100,20 +111,31 @@ class FileSink:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, frame: DataFrame, epoch: int) -> None:
-        """Publish one epoch; doing it again leaves the same files."""
+        """Publish one epoch; doing it again leaves the same files, and so does another driver that is at it as well."""
         filesystem, root = _filesystem(self.path)
-        staged = f"{root}/_evenflow/{epoch}"
-        where = f"{self.path}/_evenflow/{epoch}"
-        frame.write.format(self.kind).options(**self.options).mode("overwrite").save(where)
-        prefix = _prefix(epoch)
+        staged = f"{_STAGED}/.{_prefix(epoch)}{secrets.token_hex(4)}"
+        frame.write.format(self.kind).options(**self.options).save(f"{self.path}/{staged}")
+        # If it is gone, the epoch was published long ago: what is there now must not be touched.
+        written = filesystem.get_file_info(fs.FileSelector(f"{root}/{staged}"))
+        parts = sorted(entry.path for entry in written if entry.base_name.startswith("part-"))
+        endings = [path.rsplit("/", 1)[-1].partition(".")[2] for path in parts]
+        names = [f"{_prefix(epoch)}{number:05d}.{ending}" for number, ending in enumerate(endings)]
+        for path, name in zip(parts, names, strict=True):
+            filesystem.move(path, f"{root}/{name}")
         for old in _files_in(filesystem, root):
-            if old.base_name.startswith(prefix):
+            if old.base_name.startswith(_prefix(epoch)) and old.base_name not in names:
                 filesystem.delete_file(old.path)
-        written = sorted(entry.path for entry in _files_in(filesystem, staged) if entry.base_name.startswith("part-"))
-        for number, path in enumerate(written):
-            ending = path.rsplit("/", 1)[-1].partition(".")[2]
-            filesystem.move(path, f"{root}/{prefix}{number:05d}.{ending}")
-        filesystem.delete_dir(staged)
+        filesystem.delete_dir(f"{root}/{staged}")
+        _remove_what_was_left(filesystem, f"{root}/{_STAGED}", epoch)
+
+
+def _remove_what_was_left(filesystem: fs.FileSystem, folder: str, epoch: int) -> None:
+    """Remove what drivers that were killed have half-written of older epochs."""
+    for found in filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True)):
+        half = _HALF_WRITTEN.match(found.base_name)
+        if half and int(half[1]) < epoch:
+            with contextlib.suppress(FileNotFoundError):
+                (filesystem.delete_dir if found.type == fs.FileType.Directory else filesystem.delete_file)(found.path)
 
 
 def _filesystem(path: str) -> tuple[fs.FileSystem, str]:

@@ -147,7 +147,6 @@ class StreamWriter:
         checkpoint = Checkpoint.open(location, identity)
         _refuse_what_runs(checkpoint)
         _refuse_lost_offsets(checkpoint, location)
-        table = initial_table(checkpoint, options.slots, lanes)
         base = LaneConfig(
             0,
             checkpoint.folder.location,
@@ -159,6 +158,8 @@ class StreamWriter:
             float(self._options["evenflow.rowsPerSecond"]) if "evenflow.rowsPerSecond" in self._options else None,
             publishes=self._function is not None or self._format != "noop",
         )
+        checkpoint.take_over()  # another driver that is at it ends with its next step
+        table = initial_table(checkpoint, options.slots, lanes)
         query_id = checkpoint.identity.query_id
         controller = Controller.restored(
             ControllerState(table, epoch=checkpoint.recover().last_accepted),

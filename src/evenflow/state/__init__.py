@@ -1,8 +1,8 @@
 """Where blocks, slots and progress live: everything below `<checkpoint>/evenflow/`, on any filesystem.
 
 `storage` knows bytes, `files` checks them, `records` are what is written down, `ledger` is what the records come to,
-`checkpoint` writes them in the order that makes every crash harmless. Lanes need `Folder`, `naming` and `slotfiles`
-only; the manifest decides what counts.
+`loading` reads them back, `runs` says who may write them, `checkpoint` writes them in the order that makes every crash
+harmless. Lanes need `Folder`, `naming` and `slotfiles` only; the manifest decides what counts.
 """
 
 from evenflow.state.checkpoint import Checkpoint, Recovery

@@ -9,11 +9,16 @@
 
 Each step is one new file that appears whole or not at all; no file is ever written twice. Data is removed only after
 the record that stops needing it is on disk, so a crash in between leaves files nobody needs, never the reverse.
+
+Anyone may look; to write, a run takes the checkpoint over from the one before (`runs`). After every record, and before
+every removal, it makes sure that no later one has done the same: so what a step has returned from counts for ever, and
+what is removed is needed by nobody.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from evenflow.errors import CheckpointMismatchError, ProtocolError
@@ -21,11 +26,23 @@ from evenflow.model import Epoch, RoutingTable, SlotId
 from evenflow.model.slots import IntArray, frozen_array
 from evenflow.state import naming
 from evenflow.state.files import FileRef, Folder
-from evenflow.state.ledger import NEVER, Ledger, SlotSources, replayed
-from evenflow.state.naming import BASE, COMMITS, EPOCHS, IDENTITY, PUBLISHED, record_name, record_number
+from evenflow.state.ledger import Ledger, SlotSources
+from evenflow.state.loading import load
+from evenflow.state.naming import (
+    BASE,
+    COMMITS,
+    EPOCHS,
+    IDENTITY,
+    PUBLISHED,
+    RECORDS,
+    RUNS,
+    Run,
+    claim_of,
+    record_name,
+    record_of,
+)
 from evenflow.state.records import (
     Accepted,
-    Base,
     CommitEntry,
     EpochRecord,
     Identity,
@@ -33,7 +50,8 @@ from evenflow.state.records import (
     Published,
     Record,
 )
-from evenflow.state.storage import TEMPORARY
+from evenflow.state.runs import claimed, refuse_if_taken_over
+from evenflow.state.storage import TEMPORARY, NameTakenError
 
 SUBFOLDER = "evenflow"
 FOLD_EVERY = 16
@@ -101,13 +119,14 @@ class Recovery:
 
 
 class Checkpoint:
-    """The records of one query, and the only one to write them."""
+    """The records of one query: to look at, and, once taken over, to write."""
 
-    def __init__(self, folder: Folder, identity: Identity, base: Base, ledger: Ledger, fold_every: int) -> None:
+    def __init__(self, folder: Folder, identity: Identity, ledger: Ledger, fold_every: int) -> None:
         """Use `open`."""
         self.folder = folder
         self.identity = identity
-        self._base = (base.sequence, base.frontier)
+        self._run: Run | None = None
+        self._base = (ledger.sequence, ledger.frontier)
         self._ledger = ledger
         self._fold_every = fold_every
 
@@ -115,7 +134,7 @@ class Checkpoint:
     def open(
         cls, location: str, identity: Identity, *, durable: bool = True, fold_every: int = FOLD_EVERY
     ) -> Checkpoint:
-        """Open the checkpoint below `location`, or create it where there is nothing.
+        """Look at the checkpoint below `location`, or create it where there is nothing. `take_over` lets it be written.
 
         What belongs to another query is refused and not touched. `durable`: records survive a power cut, not only
         the end of the process (local folders). `fold_every`: so many commit entries are kept before they are summed up.
@@ -123,11 +142,27 @@ class Checkpoint:
         folder = Folder.at(_below(location, SUBFOLDER), durable=durable)
         if not folder.exists(IDENTITY):
             _refuse_strangers(Folder.at(location), folder)
-            _create(folder, identity)
+            with suppress(NameTakenError):  # whoever was faster; it is compared below
+                folder.write_json(IDENTITY, identity, exclusive=True)
         stored = folder.read_json(IDENTITY, Identity)
         _refuse_other(folder, stored, identity)
-        base, ledger = _load(folder)
-        return cls(folder, stored, base, ledger, fold_every)
+        return cls(folder, stored, load(folder, stored.slots), fold_every)
+
+    def take_over(self) -> None:
+        """Begin a run: from here on this one writes, and whoever has written until now is stopped by its next step."""
+        run = claimed(self.folder)
+        stored = self.folder.read_json(IDENTITY, Identity)
+        _refuse_other(self.folder, stored, self.identity)
+        ledger = load(self.folder, stored.slots)
+        for name, record in _first_records(ledger, run):
+            self.folder.write_json(name, record, exclusive=True)
+        refuse_if_taken_over(self.folder, run)
+        self.identity, self._run = stored, run
+        self._ledger, self._base = ledger, (ledger.sequence, ledger.frontier)
+
+    def refuse_if_taken_over(self) -> None:
+        """Raise TakenOverError if a later run has taken the checkpoint over: then this one must end."""
+        refuse_if_taken_over(self.folder, self._owner())
 
     @property
     def frontier(self) -> Epoch:
@@ -177,10 +212,8 @@ class Checkpoint:
             return
         draft = self._ledger.copy()
         draft.publish(epoch)
-        name = record_name(PUBLISHED, epoch)
-        if not self.folder.exists(name):  # a try that failed half-way may have written it
-            self.folder.write_json(name, Published(epoch))
-        draft.garbage.append(record_name(PUBLISHED, self._ledger.published))
+        self._write(PUBLISHED, epoch, Published(epoch))
+        draft.garbage.append(record_name(PUBLISHED, self._ledger.published, self._owner()))
         self._ledger = draft
 
     def recover(self) -> Recovery:
@@ -196,44 +229,47 @@ class Checkpoint:
         count = self._sweep_garbage(self._ledger.frontier)
         if self._ledger.sequence - self._base[0] >= self._fold_every:
             self._fold()
-            count += self.folder.delete(self._obsolete_records())
-            count += self.folder.delete(self._strays(self._ledger.frontier))
+            count += self._remove([*self._obsolete_records(), *self._strays(self._ledger.frontier)])
         return count
 
     def sweep_orphans(self) -> int:
         """Remove everything that no record names. Only before lanes run: what they are writing is not named yet."""
-        temporary = [
-            name for folder in ("", *naming.RECORDS) for name in self.folder.names(folder) if name.endswith(TEMPORARY)
-        ]
+        temporary = [name for top in ("", *RECORDS) for name in self.folder.names(top) if name.endswith(TEMPORARY)]
         count = self._sweep_garbage(None)
-        return count + self.folder.delete([*temporary, *self._obsolete_records(), *self._strays(None)])
+        return count + self._remove([*temporary, *self._obsolete_records(), *self._strays(None)])
 
     def _sweep_garbage(self, up_to: Epoch | None) -> int:
         """Remove what records have freed, unless a lane that lags behind may still read or name it."""
-        garbage = [name for name in self._ledger.garbage if _is_over(name, up_to)]
-        count = self.folder.delete(garbage)
+        count = self._remove([name for name in self._ledger.garbage if _is_over(name, up_to)])
         draft = self._ledger.copy()
         draft.garbage = [name for name in draft.garbage if not _is_over(name, up_to)]
         self._ledger = draft
         return count
 
+    def _remove(self, names: Sequence[str]) -> int:
+        """Remove files that were found to be useless; what a later run has written cannot be among them.
+
+        They are found first, then it is made sure that there is no later run: so none of them is one of its files.
+        """
+        if names:
+            self.refuse_if_taken_over()
+        return self.folder.delete(names)
+
     def _fold(self) -> None:
         """Sum up all commit entries; the entries themselves can go afterwards."""
         base = self._ledger.to_base()
-        name = record_name(BASE, base.sequence)
-        if not self.folder.exists(name):
-            self.folder.write_json(name, base)
+        self._write(BASE, base.sequence, base)
         self._base = (base.sequence, base.frontier)
 
     def _obsolete_records(self) -> Iterator[str]:
-        """Yield the records that the newest base sums up, and those that newer ones replace."""
-        sequence, frontier = self._base
+        """Yield the records that the newest base sums up, those that newer ones replace, and those of older runs."""
+        owner, (sequence, frontier) = self._owner(), self._base
         limits = {BASE: sequence - 1, COMMITS: sequence, EPOCHS: frontier, PUBLISHED: self._ledger.published - 1}
         for folder, limit in limits.items():
             for name in self.folder.names(folder):
-                number = record_number(name)
+                run, number = record_of(name) or (owner, limit + 1)
                 newest = folder == EPOCHS and number == self._ledger.accepted  # it holds the routing table
-                if number is not None and number <= limit and not newest:
+                if run < owner or (run == owner and number <= limit and not newest):
                     yield name
 
     def _strays(self, up_to: Epoch | None) -> Iterator[str]:
@@ -245,14 +281,29 @@ class Checkpoint:
                     yield name
 
     def _write_new(self, folder: str, number: int, record: Record) -> None:
-        """Write a numbered record; if it is there already, someone else writes to this checkpoint."""
-        name = record_name(folder, number)
-        if self.folder.exists(name):
+        """Write a numbered record; what is there already is from a try that failed, and need not say the same."""
+        name = record_name(folder, number, self._owner())
+        try:
+            self.folder.write_json(name, record, exclusive=True)
+        except NameTakenError as error:
             raise ProtocolError(
-                f"checkpoint {self.folder.storage.address(name)} was written by someone else: see that only one query "
-                f"uses this checkpoint, then start it again"
+                f"checkpoint {self.folder.storage.address(name)} was written by a step that failed all the same: stop "
+                f"the query, then start it again"
+            ) from error
+        self.refuse_if_taken_over()
+
+    def _write(self, folder: str, number: int, record: Record) -> None:
+        """Write a numbered record of which no two can differ: a try that failed half-way may have written it."""
+        with suppress(NameTakenError):
+            self.folder.write_json(record_name(folder, number, self._owner()), record, exclusive=True)
+        self.refuse_if_taken_over()
+
+    def _owner(self) -> Run:
+        if self._run is None:
+            raise ProtocolError(
+                f"checkpoint {self.folder.storage.address('')} was opened to look at it: take it over before you write"
             )
-        self.folder.write_json(name, record)
+        return self._run
 
 
 def _files_of(lanes: Sequence[LaneCommit]) -> Iterator[str]:
@@ -277,27 +328,25 @@ def _below(location: str, name: str) -> str:
     return f"{path.rstrip('/')}/{name}{mark}{options}"
 
 
-def _create(folder: Folder, identity: Identity) -> None:
-    """Write an empty checkpoint; it is one from the moment its identity is there."""
-    base = Ledger.empty(identity.slots).to_base()
-    for name, record in _first_records(base).items():
-        if not folder.exists(name):
-            folder.write_json(name, record)
-    folder.write_json(IDENTITY, identity)
-
-
-def _first_records(base: Base) -> dict[str, Record]:
-    return {record_name(BASE, 0): base, record_name(PUBLISHED, NEVER): Published(NEVER)}
+def _first_records(ledger: Ledger, run: Run) -> Iterator[tuple[str, Record]]:
+    """Yield what a run takes over, as records of its own; they count as soon as the last one, its base, is there."""
+    previous = ledger.frontier
+    for record in ledger.pending.values() or ([ledger.newest] if ledger.newest else []):
+        yield record_name(EPOCHS, record.epoch, run), Accepted(previous, record)
+        previous = record.epoch
+    yield record_name(PUBLISHED, ledger.published, run), Published(ledger.published)
+    yield record_name(BASE, ledger.sequence, run), ledger.to_base()
 
 
 def _refuse_strangers(location: Folder, folder: Folder) -> None:
-    """Refuse a location without an identity that holds anything but the beginnings of a checkpoint."""
-    inside = [name for top in ("", *naming.RECORDS, *naming.DATA) for name in folder.names(top)]
-    began = {record_name(BASE, 0), record_name(PUBLISHED, NEVER)}
-    files = [name for name in inside if not name.endswith(("/", TEMPORARY)) and name not in began]
-    if any(record_number(name) is not None for name in files):
-        raise folder.damaged(IDENTITY, "it is missing, although the checkpoint holds records")
+    """Refuse a location without an identity that holds anything."""
+    inside = [name for top in ("", RUNS, *RECORDS, *naming.DATA) for name in folder.names(top)]
+    files = [name for name in inside if not name.endswith(("/", TEMPORARY))]
     outside = [name for name in location.names() if name != f"{SUBFOLDER}/" and not name.startswith(".")]
+    if folder.exists(IDENTITY):  # another driver has just created the checkpoint
+        return
+    if any(record_of(name) or claim_of(name) for name in files):
+        raise folder.damaged(IDENTITY, "it is missing, although the checkpoint holds records")
     if files or outside:
         found = ", ".join(sorted([f"{SUBFOLDER}/{name}" for name in files] + outside)[:5])
         raise CheckpointMismatchError(
@@ -324,59 +373,3 @@ def _refuse_other(folder: Folder, stored: Identity, identity: Identity) -> None:
 
 def _shown(value: object) -> str:
     return ", ".join(value) if isinstance(value, tuple) else str(value)
-
-
-def _load(folder: Folder) -> tuple[Base, Ledger]:
-    """Read all records that count; what does not fit together is damage."""
-    base = folder.read_json(_newest(folder, BASE), Base)
-    published = folder.read_json(_newest(folder, PUBLISHED), Published)
-    records = _load_epochs(folder, base)
-    entries = list(_load_commits(folder, base.sequence))
-    try:
-        ledger = replayed(base, records, entries)
-    except ProtocolError as error:
-        raise folder.damaged(f"{COMMITS}/", f"its entries do not fit the epochs: {error}") from error
-    if published.epoch > ledger.frontier:
-        missing = record_name(COMMITS, ledger.sequence + 1)
-        raise folder.damaged(missing, f"it is missing, although epoch {published.epoch} was published")
-    ledger.publish(published.epoch)
-    return base, ledger
-
-
-def _newest(folder: Folder, records: str) -> str:
-    numbers = _numbers(folder, records)
-    if not numbers:
-        raise folder.damaged(f"{records}/", "it holds no record")
-    return record_name(records, numbers[-1])
-
-
-def _numbers(folder: Folder, records: str) -> list[int]:
-    found = (record_number(name) for name in folder.names(records))
-    return sorted(number for number in found if number is not None)
-
-
-def _load_commits(folder: Folder, after: int) -> Iterator[CommitEntry]:
-    numbers = [number for number in _numbers(folder, COMMITS) if number > after]
-    for expected, number in enumerate(numbers, after + 1):
-        if number != expected:
-            raise folder.damaged(record_name(COMMITS, expected), "it is missing, although later entries are there")
-        yield folder.read_json(record_name(COMMITS, number), CommitEntry)
-
-
-def _load_epochs(folder: Folder, base: Base) -> list[EpochRecord]:
-    """Return the records after the frontier of the base, and the newest one in any case."""
-    numbers = _numbers(folder, EPOCHS)
-    newest = numbers[-1] if numbers else NEVER
-    if newest < base.accepted:
-        raise folder.damaged(record_name(EPOCHS, base.accepted), "it is missing, although it was accepted")
-    records: list[EpochRecord] = []
-    last = base.frontier
-    for number in numbers:
-        if number <= base.frontier and number != newest:
-            continue
-        accepted = folder.read_json(record_name(EPOCHS, number), Accepted)
-        if accepted.previous > last:
-            raise folder.damaged(record_name(EPOCHS, accepted.previous), "it is missing, although later ones are there")
-        records.append(accepted.record)
-        last = number
-    return records

@@ -18,7 +18,7 @@ import pyarrow as pa
 from evenflow.errors import DamagedFileError, UnreachableError
 from evenflow.state.storage import Durable, Storage, Write, storage_at
 
-FORMAT = 1
+FORMAT = 2
 
 _ADVICE = (
     "Restore it from a copy of the checkpoint, or start with a new checkpoint location; the query then reads its "
@@ -69,9 +69,9 @@ class Folder:
         """What `at` takes to find this folder from another process."""
         return self.storage.location
 
-    def write_bytes(self, name: str, data: bytes) -> FileRef:
-        """Write a file that appears whole or not at all."""
-        with self._writing(name), self.storage.create(name) as write:
+    def write_bytes(self, name: str, data: bytes, *, exclusive: bool = False) -> FileRef:
+        """Write a file that appears whole or not at all; with `exclusive`, one that is there stays: NameTakenError."""
+        with self._writing(name), self.storage.create(name, exclusive=exclusive) as write:
             write(data)
         return FileRef(name, len(data), zlib.crc32(data))
 
@@ -109,11 +109,11 @@ class Folder:
             reader = self._reader(ref, verify=verify)
             return [reader.get_batch(index) for index in indices]
 
-    def write_json(self, name: str, value: msgspec.Struct) -> FileRef:
-        """Write a record in its envelope."""
+    def write_json(self, name: str, value: msgspec.Struct, *, exclusive: bool = False) -> FileRef:
+        """Write a record in its envelope; with `exclusive`, one that is there stays: NameTakenError."""
         payload = msgspec.json.encode(value)
         envelope = _Envelope(FORMAT, name, zlib.crc32(payload), msgspec.Raw(payload))
-        return self.write_bytes(name, msgspec.json.encode(envelope))
+        return self.write_bytes(name, msgspec.json.encode(envelope), exclusive=exclusive)
 
     def read_json(self, name: str, kind: type[_Value]) -> _Value:
         """Return a record; one of a newer format is refused, as is one that belongs under another name."""
@@ -156,7 +156,7 @@ class Folder:
         envelope = msgspec.json.decode(content, type=_Envelope)
         payload = bytes(envelope.payload)
         if envelope.format != FORMAT:
-            raise self.damaged(name, f"it has format {envelope.format}, which never was")
+            raise self.damaged(name, f"it has format {envelope.format}, which no release has written")
         if zlib.crc32(payload) != envelope.crc32:
             raise self.damaged(name, f"its checksum is {zlib.crc32(payload)}, expected {envelope.crc32}")
         if envelope.name != name:

@@ -2,36 +2,52 @@
 
 ::
 
-    identity.json                               whose checkpoint it is; written last when one is created
-    base/<sequence>.json                        commit entries up to a sequence number, folded
-    commits/<sequence>.json                     commit entries after it
-    epochs/<epoch>.json                         accepted epochs
-    published/<epoch>.json                      the sink has everything up to this epoch
+    identity.json                               whose checkpoint it is; written first when one is created
+    runs/<run>.json                             the claim of a run: the checkpoint is its own as long as this is there
+    base/<sequence>-<run>.json                  commit entries up to a sequence number, folded
+    commits/<sequence>-<run>.json               commit entries after it
+    epochs/<epoch>-<run>.json                   accepted epochs
+    published/<epoch>-<run>.json                the sink has everything up to this epoch
     blocks/<epoch>-<task>-<attempt>.arrow       input rows
     changes/<epoch>-<lane>-<attempt>.arrow      changed state rows
     snapshots/<epoch>-<lane>-<attempt>.arrow    whole slots, reported with the lane's commit of the epoch
     handoffs/<epoch>-<lane>-<attempt>.arrow     slots of a lane, none newer than the epoch, on their way to other lanes
     outputs/<epoch>-<lane>-<attempt>.arrow      output rows
 
-Only names that a record holds are ever read; an attempt that nobody counts any more may write what it likes.
+Only names that a record holds are ever read; an attempt that nobody counts any more may write what it likes. So may a
+run: records bear the run that wrote them, no two runs share a name, and those of the newest run count.
 """
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from evenflow.errors import InputError
 from evenflow.model import Epoch, LaneId
 
 IDENTITY = "identity.json"
+RUNS = "runs"
 BASE, COMMITS, EPOCHS, PUBLISHED = "base", "commits", "epochs", "published"
 BLOCKS, CHANGES, SNAPSHOTS, HANDOFFS, OUTPUTS = "blocks", "changes", "snapshots", "handoffs", "outputs"
 DATA = (BLOCKS, CHANGES, SNAPSHOTS, HANDOFFS, OUTPUTS)
 RECORDS = (BASE, COMMITS, EPOCHS, PUBLISHED)
 
 _ATTEMPT = re.compile(r"[A-Za-z0-9_.-]+")
-_DATA_NAME = re.compile(r"[a-z]+/(\d{12})-.*")
-_RECORD_NAME = re.compile(r"[a-z]+/(-?\d{11,12})\.json")
+_DATA_NAME = re.compile(rf"(?:{'|'.join(DATA)})/(\d{{12}})-.*")
+_RECORD_NAME = re.compile(r"[a-z]+/(-?\d{11,12})-(\d{6,})-([0-9a-f]{8})\.json")
+_CLAIM_NAME = re.compile(rf"{RUNS}/(\d{{6,}})-([0-9a-f]{{8}})\.json.*")
+
+
+class Run(NamedTuple):
+    """One start of the query: a later one has a higher number, the token tells apart two of the same moment."""
+
+    number: int
+    token: str
+
+    def __str__(self) -> str:
+        """Return the run as it stands in names."""
+        return f"{self.number:06d}-{self.token}"
 
 
 def block_name(epoch: Epoch, attempt: str, task: int) -> str:
@@ -59,15 +75,26 @@ def output_name(epoch: Epoch, lane: LaneId, attempt: str) -> str:
     return _data_name(OUTPUTS, epoch, lane, attempt)
 
 
-def record_name(folder: str, number: int) -> str:
-    """Return the name of a numbered record."""
-    return f"{folder}/{number:012d}.json"
+def record_name(folder: str, number: int, run: Run) -> str:
+    """Return the name of a numbered record of a run."""
+    return f"{folder}/{number:012d}-{run}.json"
 
 
-def record_number(name: str) -> int | None:
-    """Return the number of a record; None for anything else that lies in its folder."""
+def record_of(name: str) -> tuple[Run, int] | None:
+    """Return the run and the number of a record; None for anything else that lies in its folder."""
     match = _RECORD_NAME.fullmatch(name)
-    return int(match[1]) if match else None
+    return (Run(int(match[2]), match[3]), int(match[1])) if match else None
+
+
+def claim_name(run: Run) -> str:
+    """Return the name of a run's claim."""
+    return f"{RUNS}/{run}.json"
+
+
+def claim_of(name: str) -> Run | None:
+    """Return the run whose claim it is, or is to become; None for anything else that lies there."""
+    match = _CLAIM_NAME.fullmatch(name)
+    return Run(int(match[1]), match[2]) if match else None
 
 
 def epoch_of(name: str) -> Epoch | None:

@@ -26,6 +26,14 @@ class Identity(Record, frozen=True):
     created_at_s: float
 
 
+class Claim(Record, frozen=True):
+    """Who has started a run, and when: for people who must find out what else is running."""
+
+    host: str
+    pid: int
+    started_at_s: float
+
+
 class Segment(Record, frozen=True):
     """One record batch of a block file: rows of one lane, sorted by slot, `counts[i]` of them in `slots[i]`."""
 

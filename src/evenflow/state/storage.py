@@ -9,11 +9,15 @@ HDFS and other filesystems     written beside its place, renamed
 object stores                  one upload, which shows only when it is complete
 =============================  ===================================================================================
 
+Of two who create the same name with `exclusive`, one gets it: locally always (it is linked, not renamed), elsewhere
+unless both do it at the same moment.
+
 Errors of the system below come out as they are; `Folder` says what they mean.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -38,6 +42,11 @@ _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:")
 # What Spark users write for the stores that Arrow calls otherwise.
 _SPARK_SCHEMES = {"s3a": "s3", "s3n": "s3"}
 _WHOLE_UPLOADS = {"s3", "gcs", "abfs"}
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}  # what filesystems without hard links say
+
+
+class NameTakenError(Exception):
+    """There is a file of the name that was to be created."""
 
 
 class Storage(Protocol):
@@ -50,8 +59,11 @@ class Storage(Protocol):
     def address(self, name: str) -> str:
         """Return the full address of a name, for people: without credentials."""
 
-    def create(self, name: str) -> AbstractContextManager[Write]:
-        """Open a new file; it appears when the block ends, or never if the block fails."""
+    def create(self, name: str, *, exclusive: bool = False) -> AbstractContextManager[Write]:
+        """Open a new file; it appears when the block ends, or never if the block fails.
+
+        With `exclusive`, a file that is there is not replaced: NameTakenError.
+        """
 
     def settle(self, folders: Iterable[str]) -> None:
         """Let the names of all files in these folders survive a power cut, whoever wrote them."""
@@ -108,7 +120,7 @@ class LocalStorage:
         return f"{self.root}/{name}" if name else self.root
 
     @contextmanager
-    def create(self, name: str) -> Iterator[Write]:
+    def create(self, name: str, *, exclusive: bool = False) -> Iterator[Write]:
         path = Path(self.address(name))
         temporary = Path(_temporary(str(path)))
         try:
@@ -117,7 +129,10 @@ class LocalStorage:
                 file.flush()
                 if self.durable:
                     os.fsync(file.fileno())
-            temporary.replace(path)
+            if exclusive:
+                _place_new(temporary, path)
+            else:
+                temporary.replace(path)
         except Exception:
             with suppress(OSError):
                 temporary.unlink()
@@ -168,8 +183,10 @@ class RemoteStorage:
         return f"{shown}/{name}" if name else shown
 
     @contextmanager
-    def create(self, name: str) -> Iterator[Write]:
+    def create(self, name: str, *, exclusive: bool = False) -> Iterator[Write]:
         path = f"{self.root}/{name}"
+        if exclusive and self.exists(name):
+            raise NameTakenError(name)
         if self.whole_uploads:
             with self.filesystem.open_output_stream(path) as stream:
                 yield stream.write
@@ -218,6 +235,21 @@ def _open_new(path: Path) -> int:
     except FileNotFoundError:
         _make_folder(path.parent)
         return os.open(path, flags, 0o666)
+
+
+def _place_new(temporary: Path, path: Path) -> None:
+    """Give a file its name, unless another one has it: of two who try, one succeeds."""
+    try:
+        os.link(temporary, path)
+        temporary.unlink()
+    except FileExistsError:
+        raise NameTakenError(str(path)) from None
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if path.exists():
+            raise NameTakenError(str(path)) from None
+        temporary.replace(path)
 
 
 def _make_folder(path: Path) -> None:
