@@ -18,6 +18,7 @@ from evenflow.control.journal import LanesChanged, StateMoved
 from evenflow.errors import EvenflowError
 from evenflow.lane.faults import POINTS
 from evenflow.spark.conductor import Handover
+from tests.seeds import seed_of_run
 from tests.spark.drivers import check_results, marks, run_until_done
 from tests.spark.kill_matrix import Disturbed, all_kills, kill_drivers, kill_lanes, of_drivers, of_lanes, selection
 from tests.spark.killing import KINDS, Kill, Kind
@@ -37,7 +38,7 @@ from tests.spark.streams import (
 
 pytestmark = pytest.mark.spark
 
-SEED = int(os.environ.get("EVENFLOW_KILLS", random.randrange(1 << 32)))  # of the selection; all: kill_matrix
+SEED = seed_of_run("EVENFLOW_KILLS")  # of the selection; all: kill_matrix
 
 LANE_DEATHS = (
     "lane.adopting@1",

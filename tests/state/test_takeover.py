@@ -20,11 +20,12 @@ import pytest
 
 from evenflow.errors import CheckpointMismatchError, DamagedFileError, TakenOverError
 from evenflow.state import Checkpoint, changes_name, files
+from tests.seeds import seed_of_run
 from tests.state.interleaving import FOREVER, Onlooker, Play, World
 from tests.state.places import identity
 from tests.state.test_checkpoint import all_files, lane_commit, rebuilt, record, reopened, rows_of, run, started
 
-SEED = int(os.environ.get("EVENFLOW_TAKEOVERS", random.randrange(1 << 32)))
+SEED = seed_of_run("EVENFLOW_TAKEOVERS")
 
 
 @contextmanager
