@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import random
 from pathlib import Path
 
 import pytest
 
 from tests.scenarios.random_lives import STEPS, Life
+from tests.seeds import seed_of_run
 
 LIVES = int(os.environ.get("EVENFLOW_SEEDS", "6"))
 
 
-@pytest.mark.parametrize("seed", [*range(LIVES - 1), random.randrange(1 << 32)])
+@pytest.mark.parametrize("seed", [*range(LIVES - 1), seed_of_run("EVENFLOW_LIFE")])
 def test_a_random_life(tmp_path: Path, seed: int) -> None:
     Life(tmp_path, seed).go(STEPS)
 

@@ -12,6 +12,7 @@ from evenflow.control.journal import Decided, StateMoved
 from evenflow.errors import InputError
 from evenflow.policies import POLICIES
 from evenflow.spark.route import Exchange
+from tests.seeds import seed_of_run
 from tests.spark.streams import (
     Bench,
     Expected,
@@ -69,7 +70,7 @@ def test_a_move_that_cannot_be_is_refused_and_the_query_goes_on(bench: Bench) ->
 
 
 @pytest.mark.parametrize(
-    ("exchange", "seed"), [("direct", random.randrange(1 << 32)), ("shuffle", random.randrange(1 << 32))]
+    ("exchange", "seed"), [(exchange, seed_of_run("EVENFLOW_MOVES")) for exchange in ("direct", "shuffle")]
 )
 def test_random_moves_of_random_rows(bench: Bench, exchange: Exchange, seed: int) -> None:
     rng = random.Random(seed)
