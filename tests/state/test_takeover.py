@@ -150,6 +150,34 @@ def test_any_order_of_three_drivers_some_of_which_are_killed(seed: int) -> None:
 # --- one thing at a time -----------------------------------------------------------------------------------------
 
 
+def test_what_a_killed_start_left_of_its_claim_is_removed_by_the_next(tmp_path: Path) -> None:
+    started(tmp_path)
+    left = tmp_path / "evenflow" / "runs" / "000002-ffffffff.json.dead.tmp"
+    left.write_text("{")
+    started(tmp_path)
+    assert not left.exists()
+
+
+def test_a_start_that_is_taken_for_dead_while_it_claims_says_who_has_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The later one finds half a claim, removes it, and there is nothing left to be renamed."""
+    replace = Path.replace
+    others: list[Checkpoint] = []
+
+    def replace_late(self: Path, target: Path) -> Path:
+        if target.parent.name == "runs" and not others:
+            others.append(Checkpoint.open(str(tmp_path), identity(), durable=False))
+            others[0].take_over()
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", replace_late)
+    with pytest.raises(TakenOverError, match="taken over by another run of its query"):
+        started(tmp_path)
+    run(others[0], range(2))
+    assert others[0].recover().last_accepted == 1
+
+
 def test_the_last_to_start_goes_on(tmp_path: Path) -> None:
     first = started(tmp_path)
     run(first, range(2))

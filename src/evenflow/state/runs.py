@@ -20,7 +20,7 @@ import socket
 import time
 from datetime import UTC, datetime
 
-from evenflow.errors import EvenflowError, TakenOverError
+from evenflow.errors import EvenflowError, TakenOverError, UnreachableError
 from evenflow.state.files import Folder
 from evenflow.state.naming import RECORDS, RUNS, Run, claim_name, claim_of, record_of
 from evenflow.state.records import Claim
@@ -30,7 +30,12 @@ from evenflow.state.storage import TEMPORARY
 def claimed(folder: Folder) -> Run:
     """Take the checkpoint away from every run before; return the new run, unless a later one has come in between."""
     run = Run(_highest(folder) + 1, secrets.token_hex(4))
-    folder.write_json(claim_name(run), Claim(socket.gethostname(), os.getpid(), time.time()))
+    try:
+        folder.write_json(claim_name(run), Claim(socket.gethostname(), os.getpid(), time.time()))
+    except UnreachableError as error:  # a later run may have taken this one, half-claimed, for dead
+        if any(other > run for other in _claims(folder)):
+            raise _taken_over(folder, run) from error
+        raise
     if any(other > run for other in _claims(folder)):
         folder.delete([claim_name(run)])
         raise _taken_over(folder, run)
@@ -46,9 +51,10 @@ def refuse_if_taken_over(folder: Folder, run: Run) -> None:
 
 
 def _highest(folder: Folder) -> int:
-    """Return the highest number of any run that has left a trace, 0 if none has."""
+    """Return the highest number of any run that has left a trace, be it half a claim; 0 if none has."""
     records = (record_of(name) for kind in RECORDS for name in folder.names(kind))
-    runs = [*_claims(folder), *(found[0] for found in records if found is not None)]
+    claims = (claim_of(name) for name in folder.names(RUNS))
+    runs = [*(run for run in claims if run is not None), *(found[0] for found in records if found is not None)]
     return max((run.number for run in runs), default=0)
 
 
