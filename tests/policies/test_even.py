@@ -235,6 +235,15 @@ def test_a_plan_for_what_has_piled_up_is_made_when_that_takes_many_windows() -> 
     assert proposal_of(Even(), LoadView(much, table)).moves != ()
 
 
+def test_what_waits_on_lanes_that_have_served_nothing_has_no_price() -> None:
+    """A lane may be taken up by moves for a whole window."""
+    table = runs(16, 2)
+    loads = SlotLoads.of(np.zeros(16), np.zeros(16), np.full(16, 1000), np.full(16, 50))
+    lanes = tuple(LaneLoad(lane, idle_s=0.0, window_s=1.0, queue=400) for lane in (0, 1))
+    windows = tuple(LoadWindow(loads, lanes, (epoch, epoch)) for epoch in range(2))
+    assert proposal_of(Even(), LoadView(windows, table)).moves == ()
+
+
 def test_a_large_plan_is_even_and_moves_little() -> None:
     rng = np.random.default_rng(3)
     slots, lanes = 20_000, 200

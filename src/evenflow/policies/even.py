@@ -324,8 +324,11 @@ def _piled_up_s(view: LoadView, recent: _Recent) -> FloatArray:
     if len(view.windows) == 1 or not (counts & (loads.pending > 0)).any():
         return np.zeros(loads.pending.size)
     waiting_s: FloatArray = np.where(counts, loads.pending, 0) * _cost_s(view, view.last)
+    total_s = float(waiting_s.sum())
+    if total_s == 0.0:  # its lanes have served nothing: nobody knows what it costs
+        return waiting_s
     spare_s = max(0.0, len(view.table.lanes) * _span_s(view.last) - float(recent.busy_s.sum()))
-    return waiting_s * min(1.0 / _LASTING, spare_s / float(waiting_s.sum()))
+    return waiting_s * min(1.0 / _LASTING, spare_s / total_s)
 
 
 def _cost_s(view: LoadView, window: LoadWindow) -> FloatArray:
