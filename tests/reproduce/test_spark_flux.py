@@ -29,7 +29,6 @@ from evenflow.reproduce.spark_runs.flux import (
 )
 from evenflow.reproduce.spark_runs.run import SparkRun, SparkScenario, limited
 from evenflow.reproduce.spark_runs.slow import SlowLanes, SlowSpan, done_at, tell
-from evenflow.reproduce.spark_runs.transfer import SlowToArrive
 
 
 def verdicts(checks: tuple[Check, ...]) -> list[str]:
@@ -96,27 +95,6 @@ class TestSlowLanes:
     def test_results_say_how_slow(self) -> None:
         scenario = SparkScenario(4, 32, 100, 100, 5.0, slow=[SlowSpan(0)], slow_speed=0.43)
         assert "RATE LIMITED to 100 rows/s (43% of that where it is slow)" in limited(scenario)
-
-
-class TestSlowToArrive:
-    def test_a_slot_leaves_at_once_and_takes_its_time_to_come(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        slept: list[float] = []
-        monkeypatch.setattr("evenflow.reproduce.spark_runs.transfer.time.sleep", slept.append)
-        plain = Aggregate({"total": aggregates.sum("price")})
-        slow = pickle.loads(pickle.dumps(SlowToArrive(plain, 2.0)))  # noqa: S301 - as it goes to lanes
-        assert slow.fingerprint() == plain.fingerprint()
-        schema = pa.schema([("auction", pa.int64()), ("price", pa.int64())])
-        giver, taker = (slow.open(schema, ("auction",), 4) for _ in range(2))
-        giver.fold(pa.table({"auction": [1, 2, 3, 4], "price": [5, 6, 7, 8]}, schema), np.array([0, 0, 1, 2]))
-        state = giver.snapshot([0, 1])
-        giver.drop([0, 1])
-        assert slept == []
-        taker.install(state)
-        assert slept == [4.0], "two slots, whatever their keys"
-        assert taker.slot_rows().tolist() == [2, 1, 0, 0]
-
-    def test_results_say_so(self) -> None:
-        assert "a slot takes 2 s to come" in limited(SparkScenario(4, 32, 100, 100, 5.0, arrival_s=2.0))
 
 
 class TestRoundModel:

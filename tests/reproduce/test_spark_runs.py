@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from evenflow.operators import Aggregate
+from evenflow.operators import Aggregate, Resident
 from evenflow.operators import functions as aggregates
 from evenflow.reproduce.engines import SPARK_RULES
 from evenflow.reproduce.engines import _spark_run as spark_run
+from evenflow.reproduce.spark_runs.around import AroundOperator
 from evenflow.reproduce.spark_runs.reconfiguration import Migrated, Scaled
 from evenflow.reproduce.spark_runs.run import SparkRun, SparkScenario, limited
-from evenflow.reproduce.spark_runs.transfer import SlowToMove
+from evenflow.reproduce.spark_runs.transfer import SlowToArrive, SlowToMove
 from evenflow.reproduce.spark_runs.workload import HotPhase, PhasedFeed
 from evenflow.workloads.bids import Auctions
 
@@ -47,24 +48,49 @@ class TestFeed:
         assert [made.bids(number).size for number in (0, 4)] == [500, 2_000]
 
 
+PLAIN = Aggregate({"total": aggregates.sum("price")})
+
+
+def two_lanes(slow: AroundOperator) -> tuple[Resident, Resident]:
+    """The states of two lanes, the first with two keys in slot 0 and one each in slots 1 and 2."""
+    sent = pickle.loads(pickle.dumps(slow))  # noqa: S301 - as it goes to lanes
+    assert sent.fingerprint() == PLAIN.fingerprint(), "it is the operator within"
+    schema = pa.schema([("auction", pa.int64()), ("price", pa.int64())])
+    giver, taker = (sent.open(schema, ("auction",), 4) for _ in range(2))
+    giver.fold(pa.table({"auction": [1, 2, 3, 4], "price": [5, 6, 7, 8]}, schema), np.array([0, 0, 1, 2]))
+    return giver, taker
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long state takes to move, one entry for each time."""
+    times: list[float] = []
+    monkeypatch.setattr("evenflow.reproduce.spark_runs.transfer.time.sleep", times.append)
+    return times
+
+
 class TestSlowState:
-    def test_it_is_the_operator_within_and_takes_its_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        slept: list[float] = []
-        monkeypatch.setattr("evenflow.reproduce.spark_runs.transfer.time.sleep", slept.append)
-        plain = Aggregate({"total": aggregates.sum("price")})
-        slow = pickle.loads(pickle.dumps(SlowToMove(plain, 100.0)))  # noqa: S301 - as it goes to lanes
-        assert slow.fingerprint() == plain.fingerprint()
-        schema = pa.schema([("auction", pa.int64()), ("price", pa.int64())])
-        rows = pa.table({"auction": [1, 2, 3], "price": [5, 6, 7]}, schema)
-        giver, taker = (slow.open(schema, ("auction",), 4) for _ in range(2))
-        giver.fold(rows, np.array([0, 0, 1]))
+    def test_keys_take_their_time_to_leave_and_to_come(self, slept: list[float]) -> None:
+        giver, taker = two_lanes(SlowToMove(PLAIN, 100.0))
         state = giver.snapshot([0])
         giver.drop([0])
         giver.drop([])
         taker.install(state)
         assert slept == [0.02, 0.0, 0.02], "two keys leave, two come, at 100 per second"
-        assert giver.slot_rows().tolist() == [0, 1, 0, 0]
+        assert giver.slot_rows().tolist() == [0, 1, 1, 0]
         assert taker.slot_rows().tolist() == [2, 0, 0, 0]
+
+    def test_a_slot_leaves_at_once_and_takes_its_time_to_come(self, slept: list[float]) -> None:
+        giver, taker = two_lanes(SlowToArrive(PLAIN, 2.0))
+        state = giver.snapshot([0, 1])
+        giver.drop([0, 1])
+        assert slept == []
+        taker.install(state)
+        assert slept == [4.0], "two slots, whatever their keys"
+        assert taker.slot_rows().tolist() == [2, 1, 0, 0]
+
+    def test_results_say_so(self) -> None:
+        assert "a slot takes 2 s to come" in limited(SparkScenario(4, 32, 100, 100, 5.0, arrival_s=2.0))
 
 
 def run(latency: list[float]) -> SparkRun:

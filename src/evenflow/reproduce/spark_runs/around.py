@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import pyarrow as pa
 
 from evenflow.operators import Operator, Resident
 
+_Around = TypeVar("_Around", bound="AroundOperator")
+
+
+class AroundResident(Generic[_Around]):
+    """State that is the state within, held as `around` says."""
+
+    def __init__(self, resident: Resident, around: _Around) -> None:
+        """Hold the state within."""
+        self.resident, self.around = resident, around
+
+    def __getattr__(self, name: str) -> Any:
+        """Be the state within."""
+        return getattr(self.resident, name)
+
 
 @dataclass(frozen=True)
-class AroundOperator(ABC):
+class AroundOperator:
     """An operator whose lanes hold its state in another way; else it is the operator within."""
+
+    held_as: ClassVar[type[AroundResident[Any]]] = AroundResident
 
     operator: Operator
 
@@ -25,20 +40,4 @@ class AroundOperator(ABC):
 
     def open(self, schema: pa.Schema, keys: tuple[str, ...], slots: int) -> Resident:
         """Return the state of a lane."""
-        return cast("Resident", self.around(self.operator.open(schema, keys, slots)))
-
-    @abstractmethod
-    def around(self, resident: Resident) -> AroundResident:
-        """Return state that is held in this operator's way."""
-
-
-class AroundResident:
-    """State that is the state within."""
-
-    def __init__(self, resident: Resident) -> None:
-        """Hold the state within."""
-        self.resident = resident
-
-    def __getattr__(self, name: str) -> Any:
-        """Be the state within."""
-        return getattr(self.resident, name)
+        return cast("Resident", self.held_as(self.operator.open(schema, keys, slots), self))

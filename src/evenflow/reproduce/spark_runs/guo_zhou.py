@@ -479,8 +479,8 @@ def elastic_of(run: SparkRun, worth: Sequence[int], stage_s: float) -> Elastic:
 def speed_up_checks(served: dict[str, FloatArray], elastic: Elastic, lost: dict[str, int]) -> tuple[Check, ...]:
     """Compare the speed-up of the rows served with the number of lanes."""
     most = served["elb"].size
-    behind = {name: float(np.abs(values / np.arange(1, most + 1) - 1).max()) for name, values in served.items()}
-    worst = np.abs(served["clb"] / np.arange(1, most + 1) - 1).argmax()
+    off = {name: np.abs(values / np.arange(1, most + 1) - 1) for name, values in served.items()}
+    behind = {name: float(values.max()) for name, values in off.items()}
     last = {name: float(values[-1]) for name, values in served.items()}
     top = elastic.lanes.index(max(elastic.lanes))
     rises = ascending(elastic.lanes[: top + 1]) and ascending(elastic.lanes[top:][::-1])
@@ -507,8 +507,8 @@ def speed_up_checks(served: dict[str, FloatArray], elastic: Elastic, lost: dict[
             "yes, at n = 15",
             ", ".join(f"{name} {last[name]:.3g}" for name in FOUR),
             holds(last["clb"] < min(last["elb"], last["pkg"], last["uhlb"]), last["clb"] < last["elb"]),
-            f"CLB is up to {behind['clb']:.0%} off linear, at n = {int(worst + 1)}, and it is chance which of its few "
-            f"cuts overload a lane: that of the last stage did not, or another fell behind too",
+            f"CLB is up to {behind['clb']:.0%} off linear, at n = {int(off['clb'].argmax()) + 1}, and it is chance "
+            f"which of its few cuts overload a lane: that of the last stage did not, or another fell behind too",
         ),
         checked(
             "ELB adds and retires lanes as the load rises and falls: pi = ceil(2w / (u+v)), no row lost",

@@ -292,15 +292,14 @@ def _started(spark: SparkSession, scenario: SparkScenario, feed: PhasedFeed, fol
     totals = keyed(feed.stream(spark, scenario.files_per_epoch), "auction").agg(
         total=aggregates.sum("price"), bids=aggregates.count()
     )
+    operator: Any = totals.operator
     if scenario.keys_per_second is not None:
-        slow: Any = SlowToMove(totals.operator, scenario.keys_per_second)
-        totals = replace(totals, operator=slow)
+        operator = SlowToMove(operator, scenario.keys_per_second)
     if scenario.arrival_s is not None:
-        arriving: Any = SlowToArrive(totals.operator, scenario.arrival_s)
-        totals = replace(totals, operator=arriving)
+        operator = SlowToArrive(operator, scenario.arrival_s)
     if scenario.slow:
-        slowed: Any = SlowLanes(totals.operator, scenario.capacity, scenario.slow_speed, str(folder / _SLOW_FILE))
-        totals = replace(totals, operator=slowed)
+        operator = SlowLanes(operator, scenario.capacity, scenario.slow_speed, str(folder / _SLOW_FILE))
+    totals = replace(totals, operator=operator)
     handover: Any = scenario.handover
     return (
         totals.balance(

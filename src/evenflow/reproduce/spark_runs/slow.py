@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from evenflow.model import LaneId
 from evenflow.model.slots import IntArray
-from evenflow.operators import Folded, Resident
+from evenflow.operators import Folded
 from evenflow.reproduce.spark_runs.around import AroundOperator, AroundResident
 
 _FOR_EVER_S = 1e9
@@ -54,38 +54,31 @@ def tell(file: Path, pids: Mapping[LaneId, int], spans: Sequence[SlowSpan], zero
     hidden.rename(file)
 
 
+class _SlowResident(AroundResident["SlowLanes"]):
+    """State whose rows take longer to fold while its lane is slow."""
+
+    def fold(self, rows: pa.Table, slots: IntArray) -> Folded:
+        """Fold the rows, and take as long as the lane would."""
+        began_s = time.time()
+        folded = self.resident.fold(rows, slots)
+        lanes = self.around
+        until_s = done_at(began_s, rows.num_rows / lanes.capacity, lanes.spans(), lanes.speed)
+        time.sleep(max(0.0, until_s - time.time()))
+        return folded
+
+
 @dataclass(frozen=True)
 class SlowLanes(AroundOperator):
     """An operator that serves `capacity` rows per second, less on processes that `file` names."""
 
+    held_as = _SlowResident
+
     capacity: float
     speed: float
     file: str
-
-    def around(self, resident: Resident) -> AroundResident:
-        """Return the state of a lane that may be slow."""
-        return _SlowResident(resident, self)
 
     def spans(self) -> list[list[float]]:
         """Return when this process is slow, by the wall clock."""
         file = Path(self.file)
         found: dict[str, list[list[float]]] = json.loads(file.read_text()) if file.exists() else {}
         return found.get(str(os.getpid()), [])
-
-
-class _SlowResident(AroundResident):
-    """State whose rows take longer to fold while its lane is slow."""
-
-    def __init__(self, resident: Resident, lanes: SlowLanes) -> None:
-        """Hold the state within."""
-        super().__init__(resident)
-        self._lanes = lanes
-
-    def fold(self, rows: pa.Table, slots: IntArray) -> Folded:
-        """Fold the rows, and take as long as the lane would."""
-        began_s = time.time()
-        folded = self.resident.fold(rows, slots)
-        lanes = self._lanes
-        until_s = done_at(began_s, rows.num_rows / lanes.capacity, lanes.spans(), lanes.speed)
-        time.sleep(max(0.0, until_s - time.time()))
-        return folded
