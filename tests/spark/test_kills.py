@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import evenflow as ef
@@ -19,7 +20,7 @@ from evenflow.errors import EvenflowError
 from evenflow.lane.faults import POINTS
 from evenflow.spark.conductor import Handover
 from tests.seeds import seed_of_run
-from tests.spark.drivers import check_results, marks, run_until_done
+from tests.spark.drivers import check_results, epochs_of_files, marks, run_until_done
 from tests.spark.kill_matrix import Disturbed, all_kills, kill_drivers, kill_lanes, of_drivers, of_lanes, selection
 from tests.spark.killing import KINDS, Kill, Kind
 from tests.spark.streams import (
@@ -202,6 +203,22 @@ def test_a_lane_that_dies_of_its_epoch_every_time_ends_the_query(bench: Bench, k
 
 
 # --- the driver --------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_spark_has_noted_down_without_its_epoch_comes_with_the_next_one(bench: Bench) -> None:
+    """As when the driver dies between the two notes. The checks below must know what is in an epoch, not assume it."""
+    tables = [bids(random.Random(seed), 40) for seed in range(4)]
+    stateful = totals(bench.stream()).balance(lanes=2, slots=8)
+    bench.feed(tables[0])
+    bench.run(stateful)
+    bench.feed(*tables[1:])
+    notes = bench.place / "checkpoint" / "spark" / "sources" / "0"
+    note = (notes / "0").read_text()
+    (notes / "1").write_text(note.replace("00000.parquet", "00001.parquet").replace('"batchId":0', '"batchId":1'))
+    query = bench.run(stateful)
+    assert [sorted(files) for files in epochs_of_files(bench.place)] == [[0], [1, 2], [3]]
+    pq.write_table(query.state().toArrow(), bench.place / "state.parquet")
+    check_results(bench.place, tables)
 
 
 @pytest.mark.timeout(400)
