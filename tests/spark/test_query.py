@@ -91,6 +91,7 @@ def test_values_of_every_type_come_through_the_route_unchanged(bench: Bench) -> 
         "large": ("decimal(38,10)", [Decimal("1E+20"), Decimal("-0.0000000001")]),
         "day": ("date", [date(1969, 12, 31), date(2024, 2, 29)]),
         "at": ("timestamp", [datetime(1960, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, 12, tzinfo=UTC)]),
+        "local": ("timestamp_ntz", [datetime(1960, 1, 1), datetime(2024, 3, 31, 2, 30)]),  # noqa: DTZ001 - it has none
         "text": ("string", ["", "cæsar"]),
         "raw": ("binary", [b"", b"\x00\xff"]),
     }
@@ -207,6 +208,17 @@ def test_to_table(bench: Bench) -> None:
             bench.feed(tables[1])
     assert rows_of(bench.spark.table("totals_of_bids").toArrow()) == Expected(tables).published
     bench.spark.sql("DROP TABLE totals_of_bids")
+
+
+def test_to_a_table_that_is_there_in_its_own_format(bench: Bench) -> None:
+    tables = random_tables(6, epochs=2)
+    bench.feed(*tables)
+    bench.spark.sql("CREATE TABLE totals_in_orc (auction bigint, total bigint, n bigint, last bigint) USING orc")
+    writer = totals(bench.stream()).balance(lanes=2, slots=16).writeStream
+    writer = writer.option("checkpointLocation", str(bench.place / "checkpoint")).trigger(availableNow=True)
+    bench.started(writer.toTable("totals_in_orc")).awaitTermination()
+    assert rows_of(bench.spark.table("totals_in_orc").toArrow()) == Expected(tables).published
+    bench.spark.sql("DROP TABLE totals_in_orc")
 
 
 def test_a_sink_that_fails_ends_the_query_and_a_restart_publishes_the_epoch(bench: Bench) -> None:

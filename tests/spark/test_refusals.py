@@ -137,6 +137,61 @@ def test_no_path_and_no_name(untouched: Bench) -> None:
         untouched.writer(stateful, "memory").start()
 
 
+def test_complete_mode_of_files(untouched: Bench) -> None:
+    """Each epoch's rows would come on top of the same rows of the epoch before; Spark refuses it as well."""
+    writer = untouched.writer(totals(untouched.stream()).balance(lanes=2)).outputMode("complete")
+    message = "complete mode gives all rows every time, and {} files can only be added: use outputMode.'update'.*delta"
+    with pytest.raises(InputError, match=message.format("parquet")):
+        writer.start(str(untouched.out))
+    with pytest.raises(InputError, match=message.format("json")):
+        writer.format("json").start(str(untouched.out))
+    with pytest.raises(InputError, match=message.format("json")):
+        writer.toTable("never_made")
+    assert not untouched.spark.catalog.tableExists("never_made")
+
+
+TABLES: dict[str, tuple[str, str]] = {
+    "another format": ("TABLE {} (auction long) USING json", "a table of format parquet, but {} is one of format json"),
+    "a view": ("VIEW {} AS SELECT 1 AS auction", "expected a table of format parquet, but {} is a view"),
+    "partitions": (
+        "TABLE {} (total long, n long, last long, auction long) USING parquet PARTITIONED BY (auction)",
+        "{} is partitioned by auction, and files are added to tables without partitions only",
+    ),
+    "other columns": (
+        "TABLE {} (auction long, total double) USING parquet",
+        "{} is there with columns auction bigint, total double; the query puts out auction bigint, total bigint, n ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_that_is_there_and_does_not_fit(untouched: Bench, name: str) -> None:
+    statement, message = TABLES[name]
+    table = f"{name.replace(' ', '_')}_is_there"
+    untouched.spark.sql("CREATE " + statement.format(table))
+    try:
+        with pytest.raises(InputError, match=message.format(table)):
+            untouched.writer(totals(untouched.stream()).balance(lanes=2)).toTable(table)
+        assert untouched.spark.table(table).count() == (1 if name == "a view" else 0)
+    finally:
+        untouched.spark.sql(f"DROP {statement.split()[0]} {table}")
+
+
+def test_a_table_of_a_format_that_tables_do_not_have(untouched: Bench) -> None:
+    writer = untouched.writer(totals(untouched.stream()).balance(lanes=2), "console")
+    with pytest.raises(InputError, match=r"a table's format is one of parquet, .* got 'console'"):
+        writer.toTable("never_made")
+
+
+def test_a_start_that_is_refused_makes_no_table(untouched: Bench) -> None:
+    writer = totals(untouched.stream()).balance(lanes=2).writeStream
+    with pytest.raises(InputError, match=r"set option.'checkpointLocation'"):  # a table outlives the query
+        writer.toTable("never_made")
+    with pytest.raises(InputError, match="task slots"):
+        untouched.writer(totals(untouched.stream()).balance(lanes=9, slots=16)).toTable("never_made")
+    assert not untouched.spark.catalog.tableExists("never_made")
+
+
 def test_complete_mode_of_ones_own_state(untouched: Bench) -> None:
     stateful = ef.keyed(untouched.stream(), "auction").apply(Nothing()).balance(lanes=2)
     with pytest.raises(InputError, match="complete mode needs aggregates"):
@@ -217,7 +272,7 @@ def test_another_output_mode(copied: Bench) -> None:
     before = dict(files_below(copied.place))
     writer = copied.writer(totals(copied.stream()).balance(lanes=2, slots=32)).outputMode("complete")
     with pytest.raises(CheckpointMismatchError, match="output mode: was update, is complete"):
-        writer.start(str(copied.out))
+        writer.foreachBatch(lambda _rows, _epoch: None).start()
     assert dict(files_below(copied.place)) == before
 
 

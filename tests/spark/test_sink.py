@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from evenflow.spark.sink import FileSink, ParquetSink
+from evenflow.spark.sink import DeltaSink, FileSink, ParquetSink
 from evenflow.state import Folder, output_name
 
 
@@ -116,3 +116,32 @@ def test_parquet_files_of_two_drivers(tmp_path: Path, monkeypatch: pytest.Monkey
     found = sorted((tmp_path / "out").iterdir())
     assert [path.name for path in found] == [f"part-epoch0000000004-{lane:05d}.snappy.parquet" for lane in (0, 1)]
     assert [pq.read_table(path)["n"].to_pylist() for path in found] == [[0], [1]]
+
+
+@dataclass
+class Asked:
+    """A DataFrame that only notes down how it is to be written."""
+
+    how: dict[str, str]
+
+    @property
+    def write(self) -> Asked:
+        return self
+
+    def format(self, kind: str) -> Asked:
+        return Asked(self.how | {"format": kind})
+
+    def options(self, **options: str) -> Asked:
+        return Asked(self.how | options)
+
+    def mode(self, mode: str) -> Asked:
+        return Asked(self.how | {"mode": mode})
+
+
+@pytest.mark.parametrize(("replaces", "mode"), [(False, "append"), (True, "overwrite")])
+def test_delta_is_told_which_epoch_of_which_query_it_gets(replaces: bool, mode: str) -> None:
+    """By its own means it then skips one that it has."""
+    written: list[Any] = []
+    DeltaSink(written.append, "query", {"mergeSchema": "true"}, replaces)(cast("Any", Asked({})), 7)
+    once = {"txnAppId": "query", "txnVersion": "7"}
+    assert [asked.how for asked in written] == [{"format": "delta", "mergeSchema": "true", "mode": mode, **once}]

@@ -40,7 +40,7 @@ def arrow_frames(frame: DataFrame) -> tuple[RDD[bytes], pa.Schema]:
 
 def spark_schema(schema: pa.Schema) -> StructType:
     """Return the Spark schema of rows that `mapInArrow` returns."""
-    return from_arrow_schema(schema)
+    return from_arrow_schema(schema)  # a timestamp without a time zone in Arrow is one without in Spark
 
 
 def schema_of_ddl(ddl: str) -> StructType:

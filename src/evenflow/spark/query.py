@@ -19,6 +19,7 @@ from evenflow.model import Move
 from evenflow.policies import Policy, policy_named
 from evenflow.spark.conductor import Absence
 from evenflow.spark.engine import Engine
+from evenflow.spark.internals import spark_schema
 from evenflow.spark.progress import Step
 
 _LOOK_S = 1  # how often to look whether lanes have ended the query
@@ -178,7 +179,8 @@ class Query:
 
     def state(self) -> DataFrame:
         """The committed state as a DataFrame, one row per key (or per slot, for operators of your own)."""
-        return self._engine.spark.createDataFrame(self._engine.state_table())
+        state = self._engine.state_table()
+        return self._engine.spark.createDataFrame(state, spark_schema(state.schema))
 
     def _watch(self) -> None:
         try:

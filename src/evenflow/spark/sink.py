@@ -17,7 +17,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.types import StructType
 
 from evenflow.errors import InputError
@@ -154,16 +154,18 @@ def _files_in(filesystem: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
 
 @dataclass
 class DeltaSink:
-    """Appends to a Delta table; Delta skips an epoch that it has seen from this query."""
+    """Adds to a Delta table, or replaces all that is in it; Delta skips an epoch that it has seen from this query."""
 
-    path: str
+    save: Callable[[DataFrameWriter], None]
     query_id: str
     options: Mapping[str, str] = field(default_factory=dict)
+    replaces: bool = False
 
     def __call__(self, frame: DataFrame, epoch: int) -> None:
         """Publish one epoch."""
         once = {"txnAppId": self.query_id, "txnVersion": str(epoch)}
-        frame.write.format("delta").options(**self.options, **once).mode("append").save(self.path)
+        mode = "overwrite" if self.replaces else "append"
+        self.save(frame.write.format("delta").options(**self.options, **once).mode(mode))
 
 
 @dataclass

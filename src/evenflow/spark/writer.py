@@ -9,10 +9,11 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructType
 
 from evenflow.control import Controller, ControllerState
 from evenflow.errors import DamagedFileError, InputError
@@ -38,10 +39,13 @@ from evenflow.spark.sink import (
     console_sink,
     refuse_unknown_format,
 )
+from evenflow.spark.table import Table
 from evenflow.state import Checkpoint, Folder, Identity
 
 if TYPE_CHECKING:
     from evenflow.spark.stream import StatefulStream
+
+_Write: TypeAlias = Callable[[DataFrame, int], None]
 
 _MODES = ("update", "complete")
 _EXECUTORS_S = 30.0  # how long to wait for the executors of a cluster
@@ -59,7 +63,8 @@ class StreamWriter:
         self._name: str | None = None
         self._options: dict[str, str] = {}
         self._trigger: dict[str, Any] = {}
-        self._function: Callable[[DataFrame, int], None] | None = None
+        self._function: _Write | None = None
+        self._table: str | None = None
 
     def format(self, source: str) -> StreamWriter:
         """Set the sink: parquet, json, csv, orc, delta, console, memory or noop."""
@@ -97,27 +102,15 @@ class StreamWriter:
         self._trigger = {"availableNow": True} if availableNow else {"processingTime": processingTime}
         return self
 
-    def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> StreamWriter:  # noqa: N802 - Spark's name
+    def foreachBatch(self, func: _Write) -> StreamWriter:  # noqa: N802 - Spark's name
         """Call `func(rows, epoch)` for every epoch, in order; after a crash perhaps again with the same epoch."""
         self._function = func
         return self
 
     def toTable(self, tableName: str) -> Query:  # noqa: N802 - Spark's names
-        """Write to a table of the catalog, created if need be."""
-        spark = self._stream.stream.sparkSession
-        kind = self._format if self._format in FILE_FORMATS else "parquet"
-        if not spark.catalog.tableExists(tableName):
-            empty = spark.createDataFrame([], self._output_schema())
-            empty.write.format(kind).options(**self._sink_options()).saveAsTable(tableName)
-        details = spark.sql(f"DESCRIBE TABLE EXTENDED {tableName}").collect()
-        place = next(row.data_type for row in details if row.col_name == "Location").removeprefix("file:")
-        write = FileSink(kind, place, self._sink_options())
-
-        def publish(frame: DataFrame, epoch: int) -> None:
-            write(frame, epoch)
-            spark.catalog.refreshTable(tableName)
-
-        return self.foreachBatch(publish).start()
+        """Write to a table of the catalog, created if need be (as parquet, unless `format` says otherwise)."""
+        self._table = tableName
+        return self.start()
 
     def start(self, path: str | None = None) -> Query:
         """Start the query and return it at once. What cannot work is refused here, and nothing is touched."""
@@ -125,7 +118,7 @@ class StreamWriter:
         spark = stream.stream.sparkSession
         if path is not None:
             self.option("path", path)
-        if self._mode == "complete" and isinstance(stream.operator, Apply):
+        if self._replaces and isinstance(stream.operator, Apply):
             raise InputError(
                 f"writeStream: complete mode needs aggregates; {stream.operator.name} only knows the rows of each "
                 f"epoch: use outputMode('update')"
@@ -154,9 +147,9 @@ class StreamWriter:
             stream.schema,
             stream.keys,
             options.slots,
-            self._mode == "complete",
+            self._replaces,
             float(self._options["evenflow.rowsPerSecond"]) if "evenflow.rowsPerSecond" in self._options else None,
-            publishes=self._function is not None or self._format != "noop",
+            publishes=self._publishes,
         )
         checkpoint.take_over()  # another driver that is at it ends with its next step
         table = initial_table(checkpoint, options.slots, lanes)
@@ -207,7 +200,7 @@ class StreamWriter:
     def _location(self) -> str:
         if "checkpointLocation" in self._options:
             return self._options["checkpointLocation"].rstrip("/")
-        if self._format in ("memory", "console", "noop"):
+        if self._table is None and self._format in ("memory", "console", "noop"):
             location = tempfile.mkdtemp(prefix="evenflow-")
             atexit.register(shutil.rmtree, location, ignore_errors=True)  # its state can be asked for until then
             return location
@@ -219,20 +212,32 @@ class StreamWriter:
             key: value for key, value in self._options.items() if key not in own and not key.startswith("evenflow.")
         }
 
-    def _output_schema(self) -> Any:
+    def _output_schema(self) -> StructType:
         return spark_schema(self._stream.operator.output_schema(self._stream.schema, self._stream.keys))
+
+    @property
+    def _publishes(self) -> bool:
+        return self._function is not None or self._table is not None or self._format != "noop"
+
+    @property
+    def _replaces(self) -> bool:
+        """Whether an epoch's rows take the place of all that was published before."""
+        return self._mode == "complete"
 
     def _sink(self, spark: SparkSession) -> Callable[[str, str], Sink]:
         """Return what makes the sink, once the checkpoint's location and the query's id are known."""
-        schema, options, path = self._output_schema(), self._sink_options(), self._options.get("path")
-        if self._function is None and self._format == "noop":
+        if not self._publishes:
             return lambda _location, _id: NoSink()
-        if self._function is None and self._format == "parquet" and path and not set(options) - {"compression"}:
-            return lambda location, _: ParquetSink(location, path, options.get("compression", "snappy"))
-        write_as = self._writing(options, path)
+        schema, options, path = self._output_schema(), self._sink_options(), self._options.get("path")
+        if self._table is not None:
+            write_as = self._writing_to_table(spark, self._table, schema, options)
+        else:
+            write_as = self._writing(options, path)
+            if self._function is None and self._format == "parquet" and path and not set(options) - {"compression"}:
+                return lambda location, _: ParquetSink(location, path, options.get("compression", "snappy"))
         return lambda location, query_id: FrameSink(spark, location, schema, write_as(query_id))
 
-    def _writing(self, options: dict[str, str], path: str | None) -> Callable[[str], Callable[[DataFrame, int], None]]:
+    def _writing(self, options: dict[str, str], path: str | None) -> Callable[[str], _Write]:
         """Return what makes, from the query's id, the function that writes one epoch's frame."""
         if self._function is not None:
             function = self._function
@@ -242,13 +247,30 @@ class StreamWriter:
         if self._format == "memory":
             if not self._name:
                 raise InputError("writeStream: the memory sink needs queryName('...'), the name of its view")
-            memory = MemorySink(self._name, self._mode == "complete")
+            memory = MemorySink(self._name, self._replaces)
             return lambda _: memory
         if path is None:
             raise InputError(f"writeStream: format {self._format!r} needs a path: start('out')")
         if self._format == "delta":
-            return lambda query_id: DeltaSink(path, query_id, options)
+            return lambda query_id: DeltaSink(lambda writer: writer.save(path), query_id, options, self._replaces)
+        self._refuse_to_replace_files(self._format)
         return lambda _: FileSink(self._format, path, options)
+
+    def _writing_to_table(
+        self, spark: SparkSession, name: str, schema: StructType, options: dict[str, str]
+    ) -> Callable[[str], _Write]:
+        table = Table.named(spark, name, None if self._format == "noop" else self._format, schema)
+        if table.kind in FILE_FORMATS:
+            self._refuse_to_replace_files(table.kind)
+        return lambda query_id: table.sink(schema, options, query_id, replaces=self._replaces)
+
+    def _refuse_to_replace_files(self, kind: str) -> None:
+        """Refuse complete mode, as Spark does: each epoch's rows would come on top of those of the epochs before."""
+        if self._replaces:
+            raise InputError(
+                f"writeStream: complete mode gives all rows every time, and {kind} files can only be added: use "
+                f"outputMode('update'), or a sink that replaces what it has: delta, memory, console, foreachBatch"
+            )
 
 
 def _free_slots(spark: SparkSession, needed: int) -> int:
