@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from evenflow.errors import InputError
 from evenflow.reproduce.experiment import Check, Verdict
 from evenflow.reproduce.mechanisms import COUNTS, Row, _read, missing_tests, read_mechanisms
 from evenflow.reproduce.report import mechanism_part, render, write_report
-from evenflow.reproduce.results import Result, to_json
+from evenflow.reproduce.results import Result, read_results, to_json
 
 ROOT = Path(__file__).parents[2]
 ROWS = [row for mechanisms in read_mechanisms() for row in mechanisms.rows]
@@ -33,6 +35,26 @@ def test_every_result_stands_in_the_page_in_order() -> None:
     assert "`evenflow reproduce GZ-E2 --seed 1`" in page
     assert "1 of 3 results come from a quick run" in page
     assert "| Stateful load balancing (Guo, Zhou) | 2 | 0 | 0 | 2 |" in page
+
+
+@pytest.mark.parametrize(
+    ("seeds", "words"),
+    [
+        (tuple(range(1, 21)), "seeds 1 to 20"),
+        ((4,), "seed 4: one run"),
+        ((1, 3, 8), "seeds 1, 3, 8"),
+        ((), "seed 1: one run"),
+    ],
+)
+def test_the_page_says_which_seeds_were_run(seeds: tuple[int, ...], words: str) -> None:
+    assert f"(sim; {words}; 2 s)" in render([replace(result("GZ-E1"), seeds=seeds)])
+
+
+def test_a_result_from_before_seeds_were_kept_can_be_read(tmp_path: Path) -> None:
+    old = msgspec.json.decode(to_json(result("GZ-E1")))
+    del old["seeds"]
+    (tmp_path / "GZ-E1.json").write_bytes(msgspec.json.encode(old))
+    assert read_results(tmp_path) == [result("GZ-E1")]
 
 
 def test_the_page_and_its_figures_are_written(tmp_path: Path) -> None:

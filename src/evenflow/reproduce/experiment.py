@@ -103,12 +103,16 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run gave. `data` holds every number behind the checks and the picture, as plain values for JSON."""
+    """What a run gave. `data` holds every number behind the checks and the picture, as plain values for JSON.
+
+    `seeds` are the seeds that were run; one means one run.
+    """
 
     checks: tuple[Check, ...]
     picture: Picture | None = None
     data: dict[str, Any] = field(default_factory=dict)
     note: str = ""
+    seeds: tuple[int, ...] = ()
 
     @property
     def verdict(self) -> Verdict:

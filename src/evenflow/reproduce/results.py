@@ -15,7 +15,10 @@ from evenflow.reproduce.experiment import Check, Engine, Experiment, Outcome, Se
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One experiment that was run: what was expected by which rule, what came out, and how to run it again."""
+    """One experiment that was run: what was expected by which rule, what came out, and how to run it again.
+
+    `seed` is the one that was asked for, `seeds` are those that were run.
+    """
 
     id: str
     figure: str
@@ -31,6 +34,7 @@ class Result:
     picture: str | None = None
     note: str = ""
     data: dict[str, Any] = field(default_factory=dict)
+    seeds: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -52,6 +56,7 @@ class Result:
             picture=picture,
             note=outcome.note,
             data=outcome.data,
+            seeds=outcome.seeds,
         )
 
     @property
