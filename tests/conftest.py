@@ -1,10 +1,17 @@
-"""How tests are dealt out to the processes that run them (`make test`; `pytest` alone runs all in one)."""
+"""How tests are dealt out to the processes that run them (`make test`; `pytest` alone runs all in one), and what
+Hypothesis may judge by.
+"""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 
 _SHARED = "spark"  # the fixture of the one Spark session
+
+# An example that is slow on a busy machine is no defect: no test here is judged by the clock.
+settings.register_profile("evenflow", deadline=None)
+settings.load_profile("evenflow")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

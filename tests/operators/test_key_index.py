@@ -20,7 +20,7 @@ def slots_of(batch: IntArray) -> IntArray:
 
 
 @given(batches, st.integers(0, SLOTS - 1), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_identities_keep_their_rows(drawn: list[list[int]], dropped: int, renumber: bool) -> None:
     index, expected = KeyIndex(SLOTS), dict[int, int]()
     for batch in (np.array(values, np.int64) for values in drawn):

@@ -105,7 +105,6 @@ def test_lanes_agree_with_a_dict(kind: str) -> None:
         settings=settings(
             max_examples=10,
             stateful_step_count=12,
-            deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
         ),
     )

@@ -36,7 +36,7 @@ def test_close_to_the_exact_optimum_for_few_bytes() -> None:
     assert np.mean(times_fewest_bytes) <= 1.3
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_comes_to_rest_and_no_table_comes_back(data: st.DataObject) -> None:
     table = data.draw(tables())
@@ -50,7 +50,7 @@ def test_comes_to_rest_and_no_table_comes_back(data: st.DataObject) -> None:
     assert rested
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(views())
 def test_never_makes_the_busiest_lane_busier(view: LoadView) -> None:
     proposal = proposal_of(Even(), LoadView(view.windows[-1:], view.table))

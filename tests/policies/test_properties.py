@@ -20,7 +20,7 @@ resting_policies = pytest.mark.parametrize("name", sorted(POLICIES.keys() - NEVE
 
 
 @every_policy
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(view=views())
 def test_any_view_gets_a_lawful_answer(name: str, view: LoadView) -> None:
     proposal = proposal_of(policy_named(name), view)
@@ -31,14 +31,14 @@ def test_any_view_gets_a_lawful_answer(name: str, view: LoadView) -> None:
 
 
 @every_policy
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(view=views())
 def test_the_same_view_gets_the_same_answer(name: str, view: LoadView) -> None:
     assert proposal_of(policy_named(name), view) == proposal_of(policy_named(name), view)
 
 
 @resting_policies
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_a_steady_load_comes_to_rest(name: str, data: st.DataObject) -> None:
     """Records all cost the same here: flux-load, which estimates by counts, may never rest otherwise."""
@@ -54,7 +54,7 @@ def test_a_steady_load_comes_to_rest(name: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", ["autoflow", "elb", "flux-load", "even"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_load_policies_never_go_back_to_a_table_they_left(name: str, data: st.DataObject) -> None:
     table = data.draw(tables(max_slots=16, max_lanes=5))
@@ -68,7 +68,7 @@ def test_load_policies_never_go_back_to_a_table_they_left(name: str, data: st.Da
 
 
 @pytest.mark.parametrize("name", ["autoflow", "elb", "uhlb", "even"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_no_worse_balance_where_it_is_promised(name: str, data: st.DataObject) -> None:
     table = data.draw(tables())
