@@ -144,7 +144,15 @@ def test_e12_some_hotspots_are_relieved_and_some_are_not() -> None:
 @pytest.mark.parametrize("id_", ["AF-E13", "AF-E14", "AF-E15"])
 def test_quick_runs_come_out_as_recorded(id_: str) -> None:
     experiment = next(found for found in EXPERIMENTS if found.id == id_)
-    assert experiment.run(Settings(quick=True)).verdict is Verdict.MATCH
+    outcome = experiment.run(Settings(quick=True))
+    assert outcome.verdict is Verdict.MATCH
+    assert outcome.seeds == (1,)
+
+
+@pytest.mark.parametrize("id_", ["AF-E1", "AF-E9"])
+def test_a_run_over_seeds_says_which(id_: str) -> None:
+    experiment = next(found for found in EXPERIMENTS if found.id == id_)
+    assert experiment.run(Settings(quick=True, seed=4, repeats=2)).seeds == (4, 5)
 
 
 def test_there_are_15_and_each_has_a_rule() -> None:

@@ -101,6 +101,7 @@ def test_quick_runs_come_out_as_recorded(experiment: object) -> None:
         "DP-E8": Verdict.MATCH,
     }
     outcome = experiment.run(Settings(quick=True))  # type: ignore[attr-defined]
+    assert outcome.seeds == (1,)
     assert outcome.verdict is recorded[experiment.id]  # type: ignore[attr-defined]
     assert all(check.why for check in outcome.checks if check.verdict is not Verdict.MATCH)
 

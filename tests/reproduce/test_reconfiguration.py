@@ -115,14 +115,18 @@ def test_halting_all_stops_workers_that_move_nothing() -> None:
 
 
 def test_the_example_is_exact() -> None:
-    assert run_e4(Settings()).verdict is Verdict.MATCH
+    outcome = run_e4(Settings(seed=2))
+    assert outcome.verdict is Verdict.MATCH
+    assert outcome.seeds == (2,)
 
 
 def test_data_wait_less_and_reconfigurations_more_the_further_ahead() -> None:
     near, far = run_horizon(0, 1), run_horizon(40, 1)
     assert far.added_ms < 0.5 < near.added_ms
     assert far.reaction_ms > near.reaction_ms + 20
-    assert run_e5(Settings(quick=True)).verdict is Verdict.MATCH
+    outcome = run_e5(Settings(quick=True))
+    assert outcome.verdict is Verdict.MATCH
+    assert outcome.seeds == (1, 2)
 
 
 MOVES: list[Arrival] = [Reconfiguration(10, ("a", "b"), 1), Reconfiguration(20, ("b",), 0)]

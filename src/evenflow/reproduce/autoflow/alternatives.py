@@ -96,7 +96,9 @@ def _e13(settings: Settings) -> Outcome:
             log_y=True,
         ),
     )
-    return Outcome(checks, Picture(panels), {"traffic": traffic, "median_s": medians, "refused": refused})
+    return Outcome(
+        checks, Picture(panels), {"traffic": traffic, "median_s": medians, "refused": refused}, seeds=(settings.seed,)
+    )
 
 
 def _refusals(stream: RecordStream, plant: Plant, fold: Fold) -> int:
@@ -152,7 +154,7 @@ def _e14(settings: Settings) -> Outcome:
         Panel("throughput", "control messages", "records/s", (Series("rate", names, list(rate.values()), "bars"),)),
         Panel("mean latency", "control messages", "s", (Series("mean", names, list(mean.values()), "bars"),)),
     )
-    return Outcome(checks, Picture(panels), {"rate": rate, "mean_s": mean})
+    return Outcome(checks, Picture(panels), {"rate": rate, "mean_s": mean}, seeds=(settings.seed,))
 
 
 # --- E15 --------------------------------------------------------------------------------------------------------------
@@ -207,7 +209,7 @@ def _e15(settings: Settings) -> Outcome:
         "of other slots": strangers,
         "migrations": {str(at): len(of) for at, of in moves.items()},
     }
-    return Outcome(checks, Picture((panel,), columns=1), data)
+    return Outcome(checks, Picture((panel,), columns=1), data, seeds=(settings.seed,))
 
 
 E13 = Experiment(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from evenflow.reproduce.autoflow.fixed import QUICK_SCALE
+from evenflow.reproduce.autoflow.fixed import QUICK_SCALE, seeds_of
 from evenflow.reproduce.autoflow.scenario import Phase, Scenario
 from evenflow.reproduce.autoflow.simulated import ScenarioRun, simulate, stream_of
 from evenflow.reproduce.experiment import Experiment, Outcome, Panel, Picture, Series, Settings
@@ -82,7 +82,7 @@ def _gain(scenario: Scenario, seed: int, quick: bool) -> float:  # noqa: FBT001 
 
 
 def _all_arms(scenario: Scenario, settings: Settings) -> list[Arms]:
-    seeds = settings.seeds(full=5, quick=1)
+    seeds = seeds_of(settings)
     arms = []
     for at, seed in enumerate(seeds):
         arms.append(_arms(scenario, seed, settings.quick))
@@ -117,14 +117,13 @@ def _e9(settings: Settings) -> Outcome:
             "the larger window is no worse",
         ),
     )
-    return Outcome(checks, _picture(arms[0]), _data(arms), _note(settings))
+    return Outcome(checks, _picture(arms[0]), _data(arms), _note(settings), seeds_of(settings))
 
 
 def _e10(settings: Settings) -> Outcome:
     arms = _all_arms(spike(10.0, 1.0), settings)
-    seeds = settings.seeds(full=5, quick=1)
     gains = [one.gain for one in arms]
-    before = [_gain(spike(20.0, 2.0), seed, settings.quick) for seed in seeds]
+    before = [_gain(spike(20.0, 2.0), seed, settings.quick) for seed in seeds_of(settings)]
     peaks = [one.peak_gain for one in arms]
     exists, smaller = min(gains) > 0, max(gains) < min(before)
     by_delay = _by_delay(settings)
@@ -145,7 +144,7 @@ def _e10(settings: Settings) -> Outcome:
         ),
     )
     data = {**_data(arms), "gain on 20 s": before, "gain by delay": by_delay}
-    return Outcome(checks, _picture(arms[0]), data, _note(settings))
+    return Outcome(checks, _picture(arms[0]), data, _note(settings), seeds_of(settings))
 
 
 def _by_delay(settings: Settings) -> dict[str, float]:
@@ -199,7 +198,9 @@ def _e11(settings: Settings) -> Outcome:
         ),
         _total_check(arms),
     )
-    return Outcome(checks, _picture(arms[0]), {"episodes": found, "hot": hot, **_data(arms)}, _note(settings))
+    return Outcome(
+        checks, _picture(arms[0]), {"episodes": found, "hot": hot, **_data(arms)}, _note(settings), seeds_of(settings)
+    )
 
 
 def _e12(settings: Settings) -> Outcome:
@@ -225,7 +226,7 @@ def _e12(settings: Settings) -> Outcome:
     short = _gain(wandering(0.8, _TURNS * 2, EPISODE_S, 1.0), settings.seed, quick=True)
     data = {"episodes": found, "gain with turns of 15 s": short, **_data(arms)}
     note = f"{_note(settings)}; with turns of 15 s instead of 30 the area changes by {-100 * short:+.0f} %"
-    return Outcome(checks, _picture(arms[0]), data, note)
+    return Outcome(checks, _picture(arms[0]), data, note, seeds_of(settings))
 
 
 def _is_worse_than_half(arms: Sequence[Arms], settings: Settings) -> bool:

@@ -63,8 +63,13 @@ def _scaled(scenario: Scenario, settings: Settings) -> Scenario:
     return scenario.scaled(scale) if settings.quick else scenario
 
 
+def seeds_of(settings: Settings) -> tuple[int, ...]:
+    """Return the seeds of the repetitions; few, for loads are even and seeds change the order of records only."""
+    return tuple(settings.seeds(full=5, quick=1))
+
+
 def _runs(scenario: Scenario, settings: Settings) -> list[ScenarioRun]:
-    seeds = settings.seeds(full=5, quick=1)  # loads are even: seeds change the order of records only
+    seeds = seeds_of(settings)
     runs = []
     for at, seed in enumerate(seeds):
         runs.append(simulate(_scaled(scenario, settings), seed))
@@ -96,7 +101,7 @@ def _off(case: Case, settings: Settings) -> Outcome:
     if case.scenario.duration_s > CASES["3/50"].scenario.duration_s:
         scenario = fixed_skew(scenario.name, scenario.reducers, case.hot, scenario.phases[0].share).off()
     runs = _runs(scenario, settings)
-    return Outcome(_off_checks(case, runs), _picture(runs[0]), _off_data(runs), _note(settings))
+    return Outcome(_off_checks(case, runs), _picture(runs[0]), _off_data(runs), _note(settings), seeds_of(settings))
 
 
 def _off_checks(case: Case, runs: Sequence[ScenarioRun]) -> tuple[Check, ...]:
@@ -180,7 +185,7 @@ def _on(case: Case, settings: Settings) -> Outcome:
     data["migrations_s"] = [run.migrations_s for run in runs]
     if case is CASES["3/50"] and not settings.quick:
         data["other parameters"] = sweep(case.scenario, settings.seed)
-    return Outcome(checks, _picture(runs[0], off), data, _note(settings))
+    return Outcome(checks, _picture(runs[0], off), data, _note(settings), seeds_of(settings))
 
 
 def _trace_checks(case: Case, runs: Sequence[ScenarioRun], traces: Sequence[list[FloatArray]]) -> tuple[Check, ...]:

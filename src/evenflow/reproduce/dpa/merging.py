@@ -45,7 +45,12 @@ def _e7(settings: Settings) -> Outcome:
     last = {name: [forwarded[f"{name} {method} {rounds[-1]}"] for method in METHODS] for name in WORKLOADS}
     series = tuple(Series(name, list(METHODS), values, "bars") for name, values in last.items())
     picture = Picture((Panel(f"{rounds[-1]} rounds per reducer", "method", "items forwarded", series),), columns=1)
-    return Outcome((check, scale_check), picture, {"right": right, "forwarded": forwarded, "at scale": scale})
+    return Outcome(
+        (check, scale_check),
+        picture,
+        {"right": right, "forwarded": forwarded, "at scale": scale},
+        seeds=(settings.seed,),
+    )
 
 
 def _merged(run: Counted) -> dict[str, int]:
@@ -76,7 +81,6 @@ def _at_scale(settings: Settings) -> tuple[Check, dict[str, Any]]:
 
 
 def _e8(settings: Settings) -> Outcome:
-    del settings
     ring = Ring.even(range(_NODES), _TOKENS)
     tokens = sorted(
         (mmh3.hash(TOKEN_TEXT.format(i=node, j=j), SEED), node) for node in range(_NODES) for j in range(_TOKENS)
@@ -106,7 +110,7 @@ def _e8(settings: Settings) -> Outcome:
         for ys in [[0.0] * sum(owner == node for owner in found.values())]
     ]
     panel = Panel("the ring, cut open", "position (32-bit hash)", "keys below, tokens above", series)
-    return Outcome((check,), Picture((panel,), columns=1), {"tokens": tokens, "owners": found})
+    return Outcome((check,), Picture((panel,), columns=1), {"tokens": tokens, "owners": found}, seeds=(settings.seed,))
 
 
 E7 = Experiment(

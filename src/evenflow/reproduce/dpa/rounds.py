@@ -79,7 +79,9 @@ def _e4(settings: Settings) -> Outcome:
         ),
     )
     data = {f"{name} {method}": first[method, name] for method in METHODS for name in WORKLOADS}
-    return Outcome(checks, _curves_picture(curves), {"S by rounds": data, "orders": len(orders)})
+    return Outcome(
+        checks, _curves_picture(curves), {"S by rounds": data, "orders": len(orders)}, seeds=(settings.seed,)
+    )
 
 
 def _curves_picture(curves: list[dict[tuple[str, str], Curve]]) -> Picture:
@@ -117,7 +119,9 @@ def _e5(settings: Settings) -> Outcome:
         for method in METHODS
     )
     picture = Picture((Panel("every workload, 0 to 5 rounds", "S", "wall time (s)", series),), columns=1)
-    return Outcome((check,), picture, {"r": coefficient, "S": skews.tolist(), "wall_s": walls.tolist()})
+    return Outcome(
+        (check,), picture, {"r": coefficient, "S": skews.tolist(), "wall_s": walls.tolist()}, seeds=(settings.seed,)
+    )
 
 
 def _numbered(
@@ -151,7 +155,7 @@ def _e6(settings: Settings) -> Outcome:
     names = list(variances)
     series = (Series("variance of S", names, list(variances.values()), "bars"),)
     picture = Picture((Panel("one round, 3 repetitions", "workload and method", "variance of S", series),), columns=1)
-    return Outcome((check,), picture, {"S": spread, "variance": variances})
+    return Outcome((check,), picture, {"S": spread, "variance": variances}, seeds=(settings.seed,))
 
 
 def _small(variance: float) -> Verdict:

@@ -10,7 +10,7 @@ _MOVED = [(150, "dog", 0, 1, 10), (200, "cat", 0, 1, 5)]
 _APPLIED = [(100, "dog", 0), (100, "cat", 0), (200, "dog", 1), (200, "cat", 1)]
 
 
-def run_e4(settings: Settings) -> Outcome:  # noqa: ARG001 - there is nothing to set
+def run_e4(settings: Settings) -> Outcome:
     """Replay the example and compare what every step leaves behind."""
     system, course = Reconfigurable(2), []
     for arrival in example_of_2_3():
@@ -26,7 +26,7 @@ def run_e4(settings: Settings) -> Outcome:  # noqa: ARG001 - there is nothing to
         _exactly("all data, as (time, key, worker)", _APPLIED, applied),
         _exactly("workers at the end", [{}, {"dog": 23, "cat": 28}], system.states),
     )
-    return Outcome(checks, data={"course": course, "moved": moved, "applied": applied})
+    return Outcome(checks, data={"course": course, "moved": moved, "applied": applied}, seeds=(settings.seed,))
 
 
 def _exactly(what: str, published: object, ours: object) -> Check:

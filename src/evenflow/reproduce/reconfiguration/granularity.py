@@ -66,7 +66,9 @@ def run_e6(settings: Settings) -> Outcome:
         Panel("Duration", "bins", "first to last step (s)", [Series("fluid", sizes, spans)], log_x=True),
     ]
     data = {"bins": sizes, "peak_s": peaks, "duration_s": spans, "steps": [run.steps for run in runs]}
-    return Outcome(checks, Picture(panels), data, "E1's migration, fluid, with other numbers of bins.")
+    return Outcome(
+        checks, Picture(panels), data, "E1's migration, fluid, with other numbers of bins.", (settings.seed,)
+    )
 
 
 E6 = Experiment(

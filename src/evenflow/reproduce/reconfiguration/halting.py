@@ -80,7 +80,7 @@ def run_e7(settings: Settings) -> Outcome:
     )
     data = {name: run.as_dict() for name, run in runs.items()}
     note = "External state is modelled as 1.2 us more per record and nothing to move; that price is ours."
-    return Outcome(checks, Picture([panel], columns=1), data, note)
+    return Outcome(checks, Picture([panel], columns=1), data, note, (settings.seed,))
 
 
 E7 = Experiment(

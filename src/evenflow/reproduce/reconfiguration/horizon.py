@@ -103,7 +103,7 @@ def run_e5(settings: Settings) -> Outcome:
         "reaction": reaction,
     }
     note = f"Message level; the control input is advanced every {_EVERY_MS} ms and its word takes {_DELAY_MS} ms."
-    return Outcome(checks, Picture(panels, columns=1), data, note)
+    return Outcome(checks, Picture(panels, columns=1), data, note, tuple(seeds))
 
 
 E5 = Experiment(

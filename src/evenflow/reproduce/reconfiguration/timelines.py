@@ -72,7 +72,7 @@ def run_e1(settings: Settings) -> Outcome:
             "first; the paper's 2.5 s need at most 0.5 us per key in small steps against 0.8 us in one large step",
         ),
     )
-    return _outcome(checks, (sudden, fluid), migration, "Fig. 2a: one worker to two")
+    return _outcome(checks, (sudden, fluid), settings, "Fig. 2a: one worker to two")
 
 
 def run_e2(settings: Settings) -> Outcome:
@@ -119,7 +119,7 @@ def run_e2(settings: Settings) -> Outcome:
             "batched steps disturb each other",
         ),
     )
-    return _outcome(checks, (sudden, fluid, batched), migration, "Fig. 2b: four workers to eight")
+    return _outcome(checks, (sudden, fluid, batched), settings, "Fig. 2b: four workers to eight")
 
 
 def run_e3(settings: Settings) -> Outcome:
@@ -160,7 +160,7 @@ def run_e3(settings: Settings) -> Outcome:
             "leaving at once costs more than draining first",
         ),
     )
-    outcome = _outcome(checks, runs, migration, "Fig. 2c: four workers to eight, square wave")
+    outcome = _outcome(checks, runs, settings, "Fig. 2c: four workers to eight, square wave")
     outcome.data["stable_after_s"] = {**stable, "batched, at once": stable_ours}
     outcome.data["batched, at once"] = paced.as_dict()
     outcome.data["complete"] = {run.strategy: run.complete for run in runs}
@@ -193,7 +193,8 @@ def _ends_alike(runs: Sequence[MigrationRun]) -> Check:
     )
 
 
-def _outcome(checks: tuple[Check, ...], runs: Sequence[MigrationRun], migration: Migration, title: str) -> Outcome:
+def _outcome(checks: tuple[Check, ...], runs: Sequence[MigrationRun], settings: Settings, title: str) -> Outcome:
+    migration = runs[0].migration
     picture = Picture(
         [
             Panel(
@@ -213,7 +214,7 @@ def _outcome(checks: tuple[Check, ...], runs: Sequence[MigrationRun], migration:
         f"0.8 us per key and 0.1 ms; a worker serves {migration.records_per_s / 1e6:g} million records per second "
         f"(not given in the paper); quantum {migration.step_s * 1e3:g} ms, epoch {migration.epoch_s * 1e3:g} ms."
     )
-    return Outcome(checks, picture, data, note)
+    return Outcome(checks, picture, data, note, (settings.seed,))
 
 
 _STABLE = "Stable: highest latency per 250 ms under twice the normal one (or one epoch) for 1 s."

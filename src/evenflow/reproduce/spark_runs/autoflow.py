@@ -70,7 +70,11 @@ def off(case: str) -> Callable[[Settings], Outcome]:
         hot = list(scenario.phases[0].hot)
         cold = [lane for lane in range(scenario.reducers) if lane not in hot]
         return Outcome(
-            _off_checks(found, scenario, hot, cold), _picture([found]), _data([found]), limited(found.scenario)
+            _off_checks(found, scenario, hot, cold),
+            _picture([found]),
+            _data([found]),
+            limited(found.scenario),
+            (settings.seed,),
         )
 
     return run
@@ -119,6 +123,7 @@ def on(case: str) -> Callable[[Settings], Outcome]:
             _picture([without, found]),
             _data([without, found]),
             limited(found.scenario),
+            (settings.seed,),
         )
 
     return run
@@ -174,7 +179,9 @@ def spikes(settings: Settings) -> Outcome:
             _BUSY_MACHINE,
         ),
     )
-    return Outcome(checks, _picture([without, found]), _data([without, found]), limited(found.scenario))
+    return Outcome(
+        checks, _picture([without, found]), _data([without, found]), limited(found.scenario), (settings.seed,)
+    )
 
 
 def short_spikes(settings: Settings) -> Outcome:
@@ -203,7 +210,7 @@ def short_spikes(settings: Settings) -> Outcome:
         ),
     )
     runs = [without, found, long_off, long_on]
-    return Outcome(checks, _picture(runs[:2]), _data(runs), limited(found.scenario))
+    return Outcome(checks, _picture(runs[:2]), _data(runs), limited(found.scenario), (settings.seed,))
 
 
 def wanderer(share: float) -> Callable[[Settings], Outcome]:
@@ -234,7 +241,7 @@ def wanderer(share: float) -> Callable[[Settings], Outcome]:
             ),
         )
         data = {**_data([without, found]), "episodes": episodes}
-        return Outcome(checks, _picture([without, found]), data, limited(found.scenario))
+        return Outcome(checks, _picture([without, found]), data, limited(found.scenario), (settings.seed,))
 
     return run
 
