@@ -162,6 +162,29 @@ def test_transfers_share_links_fairly() -> None:
     assert Network(10.0).rates(np.array([0, 1]), np.array([1, 2])).tolist() == [10.0, 10.0]
 
 
+def test_links_that_are_full_to_the_last_byte_are_shared_in_spite_of_rounding() -> None:
+    # Seven transfers want 1 + 6/6 links; as floats that is a little more than the 2 there are, or a little less.
+    network = Network(point_to_point=31.25e6, cross_section=62.5e6)
+    rates = network.rates(np.array([0] + [1] * 6), np.array([2] + [3] * 6))
+    assert rates == pytest.approx([31.25e6] + [31.25e6 / 6] * 6)
+
+
+@given(
+    pairs=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=40),
+    link=st.floats(0.1, 1e9),
+    links=st.floats(0.1, 8.0) | st.integers(1, 8),
+)
+def test_no_link_carries_more_than_it_can_and_none_is_left_idle(
+    pairs: list[tuple[int, int]], link: float, links: float
+) -> None:
+    network = Network(point_to_point=link, cross_section=link * links)
+    rates = network.rates(*np.array(pairs).T)
+    used = len(set(pairs))
+    assert rates.sum() == pytest.approx(link * min(used, links))
+    for pair in set(pairs):
+        assert rates[[one == pair for one in pairs]].sum() <= link * (1 + 1e-9)
+
+
 def test_a_policy_that_moves_all_the_time_spends_at_most_half_of_it_moving() -> None:
     # Flux's rule: collect as long as the last move phase took (FX-M11).
     scenario = Scenario(

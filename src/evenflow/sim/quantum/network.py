@@ -45,6 +45,8 @@ def _evenly(wanted: FloatArray, total: float) -> FloatArray:
     order = np.sort(wanted)
     left = total - np.concatenate([[0.0], np.cumsum(order)[:-1]])
     level = left / np.arange(wanted.size, 0, -1)
-    at = int(np.flatnonzero(order >= level)[0])
-    shares: FloatArray = np.minimum(wanted, level[at])
+    tops = np.flatnonzero(order >= level)
+    if not tops.size:  # all get what they want but for rounding: the two sums above add up in another order
+        return wanted
+    shares: FloatArray = np.minimum(wanted, level[tops[0]])
     return shares
