@@ -7,10 +7,23 @@ import pytest
 
 from evenflow.control import Controller
 from evenflow.migration import strategy_named
-from evenflow.model import Move
+from evenflow.model import Move, RoutingTable
 from evenflow.model.slots import FloatArray
 from evenflow.policies import policy_named
-from evenflow.sim.quantum import Cluster, Disk, Fixed, Flow, Memory, Scenario, Timeline, simulate, uniform
+from evenflow.sim.quantum import (
+    Cluster,
+    Disk,
+    Fixed,
+    Flow,
+    Handover,
+    Memory,
+    Scenario,
+    Steady,
+    Timeline,
+    Way,
+    simulate,
+    uniform,
+)
 
 SIZE = 1e6
 DISK = Disk(read=20e6, write=20e6, seek_s=0.005)
@@ -111,6 +124,42 @@ def test_a_slot_on_disk_moves_with_all_that_waits_for_it() -> None:
     assert not cluster.placement.spilled[slot]
     assert not cluster.placement.absent[slot]
     assert cluster.counts.waiting[slot] < 20
+
+
+@dataclass(frozen=True)
+class RoomForOne:
+    """Lanes 0 and 2 have room for one slot, lane 1 for all."""
+
+    def at(self, at_s: float, lanes: int) -> FloatArray:  # noqa: ARG002 - the interface
+        return np.array([SIZE, 20 * SIZE, SIZE])[:lanes]
+
+
+@pytest.mark.parametrize("way", [Way.AT_TIMESTAMP, Way.AT_ONCE])
+def test_a_slot_whose_input_is_spooled_moves_however_much_is_spooled(way: Way) -> None:
+    scenario = Scenario(
+        lanes=3,
+        slots=5,
+        arrivals=Steady([10, 300, 10, 10, 100]),
+        seconds_per_record=1e-3,
+        state_bytes=SIZE,
+        duration_s=60,
+        step_s=0.02,
+        handover=Handover(way),
+        memory=Memory(RoomForOne(), gap_s=1e6, spool_s=1e-5),  # what is on disk stays there
+        poisson=False,
+        table=RoutingTable(np.array([0, 0, 1, 2, 2]), (0, 1, 2)),
+    )
+    cluster = cluster_of(scenario)
+    for _ in range(1000):
+        cluster.step()
+    assert cluster.placement.spilled[1]
+    assert len(cluster.service.spool.cohorts) > cluster.service.spool.most
+    cluster.controller.request([Move(1, 0, 1)])
+    for _ in range(1500):  # 20 s of input to serve, at less than half of what the lane can do
+        cluster.step()
+    cluster.check()
+    assert not cluster.handovers.under_way
+    assert cluster.counts.waiting[1] < 10
 
 
 def test_the_memory_policy_empties_the_disk() -> None:

@@ -131,9 +131,7 @@ class Backlog:
         return self._take(rows.tolist(), share, middle_s, slow), used_s
 
     def join_old(self) -> None:
-        """Join neighbours that are old for their length, once there are very many; only while no boundary matters."""
-        if len(self.cohorts) <= self.most:
-            return
+        """Join neighbours that are old for their length; only while no boundary matters."""
         now_s = self.cohorts[-1].until_s
         kept, rows = [self.cohorts[0]], [0]
         for row, cohort in enumerate(self.cohorts[1:], start=1):

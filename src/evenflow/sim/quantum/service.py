@@ -60,10 +60,10 @@ class Service:
         self.spool.reassign()
 
     def join_old(self) -> None:
-        """Keep the number of cohorts in bounds."""
-        self.spool.join_old()
-        for queue in self.queues:
-            if len(queue.cohorts) > queue.most and not self.placement.has_boundaries:
+        """Keep the number of cohorts in bounds, unless a boundary says who serves which of them."""
+        many = [queue for queue in (self.spool, *self.queues) if len(queue.cohorts) > queue.most]
+        if many and not self.placement.has_boundaries:
+            for queue in many:
                 queue.join_old()
 
     def waiting(self) -> FloatArray:
