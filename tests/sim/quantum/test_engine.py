@@ -79,6 +79,12 @@ def test_an_overloaded_lane_falls_behind_at_the_rate_that_is_too_much() -> None:
     assert timeline.latency_max_s[-1] == pytest.approx(5.0, abs=0.2)
 
 
+@pytest.mark.parametrize("cost", [0.0, [0.0, 1e-3, 1e-3, 1e-3]])
+def test_records_that_cost_nothing_are_refused(cost: float | list[float]) -> None:
+    with pytest.raises(InputError, match="seconds_per_record must be above 0, got 0"):
+        Scenario(2, 4, uniform(4, 100.0), seconds_per_record=cost)
+
+
 def test_forward_and_merge_is_refused_unless_the_operator_is_mergeable() -> None:
     with pytest.raises(InputError, match="mergeable"):
         Scenario(2, 4, uniform(4, 1.0), handover=Handover(Way.FORWARD_MERGE))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from evenflow.control import Controller
+from evenflow.errors import InputError
 from evenflow.migration import strategy_named
 from evenflow.model import Move, RoutingTable
 from evenflow.model.slots import FloatArray
@@ -160,6 +161,12 @@ def test_a_slot_whose_input_is_spooled_moves_however_much_is_spooled(way: Way) -
     cluster.check()
     assert not cluster.handovers.under_way
     assert cluster.counts.waiting[1] < 10
+
+
+@pytest.mark.parametrize(("name", "value"), [("spool_s", 0.0), ("spool_s", np.nan), ("spool_s", np.inf), ("gap_s", -1)])
+def test_disk_work_that_takes_no_time_is_refused(name: str, value: float) -> None:
+    with pytest.raises(InputError, match=f"memory: {name} is None"):
+        replace(Memory(Fixed(SIZE)), **{name: value})  # type: ignore[arg-type]
 
 
 def test_the_memory_policy_empties_the_disk() -> None:

@@ -83,6 +83,13 @@ class Memory:
     gap_s: float | None = None
     spool_s: float | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse a stay that is no time, and spooling that takes none: a lane spools by the time it has."""
+        if self.gap_s is not None and not self.gap_s >= 0:
+            raise InputError(f"memory: gap_s is None or not negative, got {self.gap_s}")
+        if self.spool_s is not None and not 0 < self.spool_s < float("inf"):
+            raise InputError(f"memory: spool_s is None (do not spool) or above 0, got {self.spool_s}")
+
 
 @dataclass
 class _Lane:

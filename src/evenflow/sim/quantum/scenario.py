@@ -73,6 +73,8 @@ class Scenario:
             )
         for name in ("seconds_per_record", "state_bytes"):
             refuse_bad_numbers(f"scenario: {name}", self.per_slot(name))
+        if not self.per_slot("seconds_per_record").all():
+            raise InputError("scenario: seconds_per_record must be above 0, got 0; a lane serves by the time it has")
         if self.arrivals.rates(0.0).shape != (self.slots,):
             raise InputError(
                 f"scenario: arrivals give {self.arrivals.rates(0.0).size} slots, the scenario has {self.slots}"
