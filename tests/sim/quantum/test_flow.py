@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from evenflow.policies import policy_named
-from evenflow.sim.quantum import Flow, Loaded, Scenario, Timeline, simulate, uniform
+from evenflow.sim.quantum import During, Flow, Loaded, Scenario, Steady, Timeline, simulate, uniform
 from evenflow.sim.quantum.flow import Producers, _by_lane, _in_turn, _until_buffer_is_full
 
 LANES, COST_S = 4, 1e-3
@@ -68,6 +70,39 @@ def test_nothing_is_made_that_does_not_wait_or_leave() -> None:
         left += producers.fill(np.full(8, 1 / 8), owner, nothing, 0.01)
         producers.taken(np.zeros(4))
     assert producers.made == pytest.approx(left + producers.buffer.sum(axis=0))
+
+
+@pytest.mark.parametrize("kind", [{}, {"exchange": True}, {"river": True}, {"packet_records": 5.0}])
+def test_a_stream_that_pauses_for_all_slots_makes_nothing_and_goes_on_later(kind: dict[str, Any]) -> None:
+    flow = Flow(buffer_records=100, **kind)
+    scenario = Scenario(
+        lanes=2,
+        slots=4,
+        arrivals=During(uniform(4, 10.0), Steady(np.zeros(4)), 2.0, 4.0),
+        seconds_per_record=COST_S,
+        duration_s=6,
+        stateless=flow.river,
+        flow=flow,
+    )
+    timeline = simulate(scenario, policy_named("static"))
+    assert timeline.arrived[[0, 1, 4, 5]].min() > 400
+    assert timeline.arrived[2] <= 100  # what was held
+    assert timeline.arrived[3] == 0
+
+
+@pytest.mark.parametrize("exchange", [False, True])
+@pytest.mark.parametrize("together", [False, True])
+def test_when_all_that_comes_is_for_stalled_slots_it_waits_in_the_space_there_is(
+    exchange: bool, together: bool
+) -> None:
+    producers = Producers(Flow(4, 10, 100, exchange=exchange, together=together), 8, 4, np.random.default_rng(3))
+    owner, stalled = np.arange(8) % 4, np.arange(8) < 2
+    shares = np.where(stalled, 0.5, 0.0)
+    for _ in range(20):
+        assert not producers.fill(shares, owner, stalled, 0.01).any()
+    assert producers.buffer.sum() == (0 if exchange else 400)
+    nothing = np.zeros(8, np.bool_)
+    assert producers.fill(shares, owner, nothing, 0.01).sum() > 0
 
 
 amounts = npst.arrays(np.float64, (2, 9), elements=st.floats(0, 100))

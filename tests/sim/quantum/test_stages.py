@@ -15,11 +15,13 @@ from evenflow.policies import policy_named
 from evenflow.sim.quantum import (
     Cluster,
     ConservationError,
+    During,
     Flow,
     Handover,
     Network,
     Scenario,
     Stage,
+    Steady,
     Timeline,
     Way,
     simulate,
@@ -196,6 +198,13 @@ def test_a_record_lost_between_stages_is_found_out() -> None:
         simulate_stages([Stage(scenario, policy_named("static")), Leaky(scenario, policy_named("static"))])
 
 
+def test_a_stage_without_shares_while_nothing_comes_is_none_the_worse_for_it() -> None:
+    scenario = skewed(4000, 5000, FIRST_HOT, 4)
+    late = replace(scenario, arrivals=During(Steady(np.zeros(SLOTS)), scenario.arrivals, 1.0))
+    first, second = simulate_stages([Stage(late, policy_named("static")), Stage(late, policy_named("static"))])
+    assert second.arrived.sum() == pytest.approx(first.served.sum(), rel=1e-9)
+
+
 class TestRefusals:
     one = Stage(skewed(4000, 5000, FIRST_HOT, 4), policy_named("static"))
 
@@ -213,6 +222,12 @@ class TestRefusals:
         other = replace(self.one, scenario=replace(self.one.scenario, flow=Flow()))
         with pytest.raises(InputError, match="only the first may have a flow"):
             simulate_stages([self.one, other])
+
+    def test_arrivals_without_shares_for_what_comes(self) -> None:
+        scenario = self.one.scenario
+        pausing = replace(scenario, arrivals=During(scenario.arrivals, Steady(np.zeros(SLOTS)), 1.0))
+        with pytest.raises(InputError, match=r"at 1 s a stage gets .* its arrivals give no slot a share"):
+            simulate_stages([self.one, replace(self.one, scenario=pausing)])
 
     def test_a_mixing_that_does_not_fit(self) -> None:
         with pytest.raises(InputError, match=r"mixing of stage 2 must be \(64, 64\), slots before by slots"):

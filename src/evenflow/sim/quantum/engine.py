@@ -185,8 +185,9 @@ class Cluster:
         scenario = self.scenario
         rates = scenario.arrivals.rates(self.now_s)
         if self.producers:
-            stalled = self.placement.absent
-            records = self.producers.fill(rates / rates.sum(), self.placement.owner, stalled, scenario.step_s)
+            stalled, total = self.placement.absent, rates.sum()
+            shares = rates / total if total > 0 else rates
+            records = self.producers.fill(shares, self.placement.owner, stalled, scenario.step_s)
             refused = 0.0
         else:
             if offered is None:

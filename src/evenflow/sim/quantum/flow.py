@@ -71,9 +71,14 @@ class Producers:
         self.sent, self._partial = np.pad(self.sent, more), np.pad(self._partial, more)
 
     def fill(self, shares: FloatArray, owner: IntArray, stalled: BoolArray, span_s: float) -> FloatArray:
-        """Produce as much as there is room for, hand over what connections take; return that, by slot."""
+        """Produce as much as there is room for, hand over what connections take; return that, by slot.
+
+        Where no slot has a share the stream pauses: nothing is made, what is held goes on.
+        """
         lanes = self.sent.shape[1]
         room = np.maximum(0.0, self._connection(lanes) - self.sent)
+        if not shares.any():
+            return self._send(room, owner, stalled)
         if self.flow.river:
             return self._fill_any(room, owner, stalled, span_s)
         held = _by_lane(_without(self.buffer, stalled), owner, lanes)
@@ -217,8 +222,10 @@ def _in_turn(ready: FloatArray, owner: IntArray, room: FloatArray, held: FloatAr
 
 
 def _until_one_is_full(free: FloatArray, shares: FloatArray) -> FloatArray:
-    """Return how many records each producer makes before the first connection is full."""
+    """Return how many records each producer makes before the first connection is full; none without a `share`."""
     used = shares > 0
+    if not used.any():  # all that would come is for stalled slots
+        return np.zeros(free.shape[0])
     count: FloatArray = np.maximum(0.0, free[:, used] / shares[used]).min(axis=1)
     return count
 
@@ -234,6 +241,9 @@ def _until_buffer_is_full(
     free, shares = free[:, used], shares[used]
     over = np.maximum(0.0, -free).sum(axis=1)  # what is in the buffer already and finds no place
     left = space - over
+    if not used.any():  # all that comes is for stalled slots
+        whole: FloatArray = np.maximum(0.0, left) / aside
+        return whole
     full_at = np.maximum(0.0, free) / shares
     order = full_at.argsort(axis=1)
     rows = np.arange(full_at.shape[0])

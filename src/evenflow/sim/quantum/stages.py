@@ -32,8 +32,9 @@ class Stage:
     """A scenario, and who decides in it.
 
     To a later stage comes what the one before has served. Of its `arrivals` only the shares count then, as if its key
-    had nothing to do with the key before. With `mixing` not even these: entry (i, j) is how many records of slot j
-    come of one record of slot i of the stage before, so that a row adds up to 1 unless records are dropped or made.
+    had nothing to do with the key before; so there must be some whenever records come. With `mixing` not even these
+    count: entry (i, j) is how many records of slot j come of one record of slot i of the stage before, so that a row
+    adds up to 1 unless records are dropped or made.
     """
 
     scenario: Scenario
@@ -47,8 +48,15 @@ class Stage:
         if self.mixing is not None:
             mixed: FloatArray = served @ np.asarray(self.mixing, dtype=np.float64)
             return mixed
-        rates = self.scenario.arrivals.rates(at_s)
-        spread: FloatArray = rates * (served.sum() / rates.sum())
+        rates, records = self.scenario.arrivals.rates(at_s), float(served.sum())
+        if records == 0:
+            return np.zeros(rates.size)
+        if not rates.any():
+            raise InputError(
+                f"stages: at {at_s:g} s a stage gets {records:g} records from the one before, and its arrivals give no "
+                f"slot a share of them; let them be above 0 somewhere at all times, or give the stage a mixing"
+            )
+        spread: FloatArray = rates * (records / rates.sum())
         return spread
 
 
@@ -71,7 +79,8 @@ def simulate_stages(stages: Sequence[Stage], seed: int = 1) -> tuple[Timeline, .
 
 def _check(stage: Stage, before: Cluster, timeline: Timeline) -> None:
     """Raise unless all that the stage before has served came to this one."""
-    passed_on = float(stage.by_own_key(before.counts.served, 0.0).sum())
+    served = before.counts.served
+    passed_on = float(served.sum() if stage.mixing is None else stage.by_own_key(served, 0.0).sum())
     came = float(timeline.arrived.sum() + timeline.refused.sum())
     if abs(passed_on - came) > _ROUNDING * (1.0 + passed_on):
         raise ConservationError(f"a stage passed {passed_on} records on, to the next one came {came}")
