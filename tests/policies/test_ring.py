@@ -18,8 +18,8 @@ from evenflow.model import LaneLoad, LoadView, LoadWindow, RoutingTable, SlotLoa
 from evenflow.model.balance import skew
 from evenflow.policies.base import Policy, proposal_of
 from evenflow.policies.ring import DpaDoubling, DpaHalving, Ring, RingMemory, overloaded, slot_positions
-from tests.policies.steady import steady_rounds
-from tests.strategies import views
+from tests.policies.steady import steady_rounds, steady_view
+from tests.strategies import tables, views
 
 RARE = "".join(letter for letter in string.ascii_lowercase if letter not in "oufhjw")
 WORKLOADS = {
@@ -220,12 +220,45 @@ class TestPolicies:
         proposal = policy.propose(queue_view(policy.initial_table(256, range(4)), {3: 9}))
         assert {move.source for move in proposal.moves} == {3}
 
-    def test_a_slot_placed_by_hand_stays(self) -> None:
+    def test_a_slot_placed_by_hand_stays_until_its_lane_is_overloaded(self) -> None:
         policy = DpaHalving()
         table = policy.initial_table(256, range(4))
         moved = proposal_of(policy, queue_view(table, {3: 9})).moves
         hand = RoutingTable(np.where(np.arange(256) == moved[0].slot, 0, table.owners), table.lanes)
         assert proposal_of(policy, queue_view(hand, {3: 9})).moves == moved[1:]
+        back = proposal_of(policy, queue_view(hand, {0: 9})).table_after(hand)
+        assert back.owners[moved[0].slot] == 3
+
+    @pytest.mark.parametrize("restart", [None, 2, 3])
+    @pytest.mark.parametrize("own_table", [True, False])
+    @pytest.mark.parametrize("policy", [DpaHalving(), DpaDoubling()], ids=lambda policy: policy.name)
+    def test_a_lane_is_relieved_from_any_table_and_after_a_restart(
+        self, policy: DpaHalving | DpaDoubling, own_table: bool, restart: int | None
+    ) -> None:
+        table = policy.initial_table(256, range(8)) if own_table else RoutingTable.even(256, 8)
+        loads = SlotLoads.of(np.zeros(256, dtype=int), pending=np.where(table.owners == 0, 100, 0))
+        memory = None
+        for turn in range(40):
+            memory = None if turn == restart else memory
+            proposal = proposal_of(policy, steady_view(table, loads, memory))
+            memory, table = proposal.memory, proposal.table_after(table)
+        waiting = table.sum_by_lane(loads.pending)
+        assert waiting.max() / waiting.sum() < 0.3  # all of it at first
+
+    @pytest.mark.parametrize("policy", [DpaHalving(rounds_total=0), DpaHalving(tokens=1)], ids=["used up", "no token"])
+    def test_slots_go_where_the_ring_has_them_when_it_can_change_no_more(self, policy: DpaHalving) -> None:
+        table = RoutingTable(np.zeros(64, dtype=int), (0, 1, 2, 3))
+        proposal = proposal_of(policy, queue_view(table, {0: 50}))
+        assert proposal.table_after(table).owners.tolist() == policy.initial_table(64, range(4)).owners.tolist()
+        assert proposal.memory.rounds == ()
+
+    def test_f1_new_lanes_claim_their_slots_from_any_table(self) -> None:
+        policy = DpaHalving()
+        table = RoutingTable(np.zeros(256, dtype=int), (0, 1, 7))
+        proposal = proposal_of(policy, queue_view(table, {0: 50}, RingMemory(policy.initial_ring([0, 1]))))
+        claimed = np.flatnonzero(proposal.memory.ring.slot_owners(256) == 7)
+        assert [move.slot for move in proposal.moves] == claimed.tolist()
+        assert {move.target for move in proposal.moves} == {7}
 
     def test_even_queues_move_nothing(self) -> None:
         policy = DpaHalving()
@@ -351,13 +384,19 @@ def test_any_proposal_is_valid_and_never_loads_the_overloaded_lane(policy: Polic
 def test_a_steady_load_comes_to_rest_and_no_ring_comes_back(
     policy: DpaHalving | DpaDoubling, changes: int, data: st.DataObject
 ) -> None:
-    lanes = data.draw(st.integers(1, 4))
-    table = policy.initial_table(data.draw(st.integers(1, 24)), range(lanes))
+    table = data.draw(tables(max_slots=24, max_lanes=4))
+    lanes = len(table.lanes)
     pending = data.draw(st.lists(st.integers(0, 500), min_size=table.slots, max_size=table.slots))
     loads = SlotLoads.of(np.zeros(table.slots, dtype=int), pending=pending)
-    made = [proposal for _, proposal in steady_rounds(policy, table, loads, rounds=changes * lanes + 2)]
-    last = made[-1]
+    rounds = list(steady_rounds(policy, table, loads, rounds=(changes + 1) * lanes + 2))
+    made = [proposal for _, proposal in rounds]
+    table, last = rounds[-1]
     assert not last.moves
+    longest = overloaded(
+        dict(zip(table.lanes, table.sum_by_lane(loads.pending).astype(int).tolist(), strict=True)), 0.2
+    )
+    if longest is not None and lanes > 1:
+        assert (last.memory.ring.slot_owners(table.slots)[table.slots_of(longest)] == longest).all()
     assert last.memory == made[-2].memory
     changed = [proposal.memory.ring for proposal in made]
     distinct = [ring for ring, following in pairwise(changed) if ring != following]

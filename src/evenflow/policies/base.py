@@ -59,6 +59,15 @@ def proposal_of(policy: Policy, view: LoadView) -> Proposal:
     return proposal
 
 
+def starting_table(policy: Policy, slots: int, lanes: Iterable[LaneId]) -> RoutingTable:
+    """Return the table a query begins with: one of the policy's own (`initial_table`) if it has one, else even."""
+    own = getattr(policy, "initial_table", None)
+    if own is None:
+        return RoutingTable.even(slots, lanes)
+    table: RoutingTable = own(slots, lanes)
+    return table
+
+
 def policy_name(policy: Policy) -> str:
     """Return the name a policy gives itself, or that of its class."""
     return str(getattr(policy, "name", type(policy).__name__))

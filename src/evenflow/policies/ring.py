@@ -6,8 +6,10 @@ also test a single reporter (A3); lanes never heard of count as 0 (A4); halving 
 says so (A12); equal hashes go to the lower node, a key that hits a token goes to the next one (A13); exactly
 the allowed rounds are used (M11).
 
-A slot is hashed as its decimal number. Only slots that lie where the ring has them follow it: a query
-balanced by these policies starts with `initial_table`, and a slot that somebody placed elsewhere stays there.
+A slot is hashed as its decimal number. The ring is not known to anybody else, so a table may differ from it: a query
+may start with any table, a restart forgets the ring, moves are refused or made by hand. A slot that lies elsewhere than
+the ring has it stays there until its lane is overloaded; then it goes where the ring has it, together with those that
+the change of the ring takes away. On the ring's own table (`initial_table`) these are the rounds of the paper.
 Lanes that come join the ring with the initial tokens and claim their slots at once (DP-F1), lanes that go
 leave it; a call that finds other lanes does nothing else, for its queues tell nothing about the new ring.
 """
@@ -26,7 +28,7 @@ import numpy.typing as npt
 
 from evenflow.errors import InputError
 from evenflow.model import LaneId, LoadView, Move, RoutingTable, SlotId
-from evenflow.model.slots import IntArray
+from evenflow.model.slots import BoolArray, IntArray
 from evenflow.policies.base import Proposal
 
 TOKEN_TEXT = "{i}-{j}"  # noqa: S105 - a place on a ring, not a secret
@@ -211,8 +213,10 @@ class _RingPolicy(ABC):
         """Adapt the ring to the lanes that there are now."""
         ring = memory.ring.joined(view.table.lanes, self.tokens)
         reason = f"the ring now has lanes {', '.join(map(str, ring.nodes))}"
+        came = [lane for lane in ring.nodes if lane not in memory.ring.counts]
+        claimed = np.isin(ring.slot_owners(view.table.slots), came)
         return Proposal(
-            _followers(view.table, memory.ring, ring, reason),
+            _moves_to(view.table, ring, claimed, reason),
             memory=replace(memory, ring=ring),
             note=reason,
         )
@@ -221,17 +225,15 @@ class _RingPolicy(ABC):
         """Change the ring for the sake of `lane`, if it may still be changed."""
         not_curable = _hot_slot(view, lane, queue)
         ring = memory.ring if self._used_up(memory, lane) else self.redistribute(memory.ring, lane)
+        owners = view.table.owners
+        free = (owners == memory.ring.slot_owners(owners.size)) | (owners == lane)
+        reason = f"lane {lane} has {queue} records waiting, more than {1 + self.tau:g} times any other"
+        moves = _moves_to(view.table, ring, free, reason)
         if ring == memory.ring:
             why = "its rounds are used up" if self._used_up(memory, lane) else self.exhausted(lane)
             note = f"lane {lane} is overloaded, with {queue} records waiting, but {why}"
-            return Proposal(not_curable=not_curable, memory=memory, note=note)
-        reason = f"lane {lane} has {queue} records waiting, more than {1 + self.tau:g} times any other"
-        return Proposal(
-            _followers(view.table, memory.ring, ring, reason),
-            not_curable=not_curable,
-            memory=memory.after_round(lane, ring),
-            note=reason,
-        )
+            return Proposal(moves, not_curable=not_curable, memory=memory, note=note)
+        return Proposal(moves, not_curable=not_curable, memory=memory.after_round(lane, ring), note=reason)
 
     def _used_up(self, memory: RingMemory, lane: LaneId) -> bool:
         rounds = dict(memory.rounds)
@@ -309,13 +311,13 @@ def _hashes(texts: Iterable[str], seed: int) -> IntArray:
     return np.fromiter((mmh3.hash(text, seed) for text in texts), dtype=np.int64)
 
 
-def _followers(table: RoutingTable, before: Ring, after: Ring, reason: str) -> tuple[Move, ...]:
-    """Return the moves of all slots that lie where the ring had them and that it now has elsewhere."""
-    old, new = before.slot_owners(table.slots), after.slot_owners(table.slots)
-    slots = np.flatnonzero((table.owners == old) & (old != new))
+def _moves_to(table: RoutingTable, ring: Ring, free: BoolArray, reason: str) -> tuple[Move, ...]:
+    """Return the moves that bring the `free` slots where the ring has them."""
+    sources, targets = table.owners, ring.slot_owners(table.slots)
+    slots = np.flatnonzero(free & (sources != targets))
     return tuple(
         Move(slot, source, target, reason)
-        for slot, source, target in zip(slots.tolist(), old[slots].tolist(), new[slots].tolist(), strict=True)
+        for slot, source, target in zip(slots.tolist(), sources[slots].tolist(), targets[slots].tolist(), strict=True)
     )
 
 

@@ -13,7 +13,7 @@ from evenflow.control.journal import PhaseChanged
 from evenflow.control.window_json import read_window_json
 from evenflow.migration import Phase, strategy_named
 from evenflow.model.slots import FloatArray
-from evenflow.policies import DEFAULT_POLICY, policy_named
+from evenflow.policies import DEFAULT_POLICY, policy_named, starting_table
 from evenflow.reproduce.experiment import Panel, Picture, Series
 from evenflow.sim.quantum import Cluster, Timeline
 from evenflow.sim.replay import Recording, recording_of
@@ -120,9 +120,15 @@ def answer(what_if: WhatIf, recorded: Recording | None = None) -> Answer:
 
 
 def with_choice(what_if: WhatIf, policy: str | None, strategy: str | None) -> WhatIf:
-    """Return the what-if with another policy or strategy, without the options of the one in the file."""
+    """Return the what-if with another policy or strategy, without the options of the one in the file.
+
+    What comes stays as it is, slot by slot; another policy starts with the table it would start a query with.
+    """
     if policy is not None:
-        what_if = replace(what_if, policy=policy_named(policy), names={**what_if.names, "policy": policy})
+        chosen, scenario = policy_named(policy), what_if.scenario
+        scenario = replace(scenario, table=starting_table(chosen, scenario.slots, range(scenario.lanes)))
+        names = {**what_if.names, "policy": policy}
+        what_if = replace(what_if, policy=chosen, scenario=scenario, names=names)
     if strategy is not None:
         what_if = replace(what_if, strategy=strategy_named(strategy), names={**what_if.names, "strategy": strategy})
     return what_if
