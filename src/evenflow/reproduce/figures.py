@@ -36,9 +36,12 @@ _PANEL = (4.6, 3.0)  # inches
 _HEAT_ROW, _HEAT_COLUMN = 0.22, 0.62  # inches per cell
 _BAR_WIDTH = 0.3  # inches per named group of bars
 _DPI = 120
-_PALETTE = 64  # colours of a picture
+_PALETTE = 256  # colours that a PNG can number
 _LETTERS = 11  # of a heading per inch
-_MARKERS = "osD^vP*X<>h"  # eleven, and ten colours: pairs repeat late
+_COLOURS = 10
+_MARKERS = "osD^vP*X<>"  # one for each colour; from the eleventh series on other pairs, hollow
+_SIZES = (8.0, 5.0)  # of the first and the last marker: points in the same place are seen one within the other
+_FEW = 40  # places up to which lines have markers, and points large ones; more would blot the picture out
 _MANY = 7  # series from which on the legend stands beside the axes
 _WORDS = 6  # bars with names longer than that are labelled aslant
 _CELLS = 250  # tables up to this size show their numbers
@@ -62,11 +65,24 @@ def draw(picture: Picture, heading: str, command: str, file: Path) -> None:
 
 
 def _save(figure: Figure, file: Path) -> None:
-    """Write the figure in few colours: a quarter of the size, and nobody sees it."""
+    """Write the figure in as few colours as it can do with: half of the size."""
     pixels = BytesIO()
     figure.savefig(pixels, format="png", dpi=_DPI)
     with Image.open(pixels) as picture:
-        picture.convert("RGB").quantize(_PALETTE).save(file, format="PNG", optimize=True)
+        fewer_colours(picture.convert("RGB")).save(file, format="PNG", optimize=True)
+
+
+def fewer_colours(picture: Image.Image) -> Image.Image:
+    """Return the picture with a palette of the colours that fill most of it; a rare one turns into the one next to it.
+
+    The palettes of Pillow are means of neighbouring colours: in them a line, which is rare, loses its own.
+    """
+    found, place, count = np.unique(np.asarray(picture).reshape(-1, 3), axis=0, return_inverse=True, return_counts=True)
+    kept = found[np.argsort(-count, kind="stable")[:_PALETTE]]
+    far = ((found[:, None, :].astype(np.int32) - kept[None, :, :]) ** 2).sum(axis=2)
+    few = Image.fromarray(far.argmin(axis=1).astype(np.uint8)[place].reshape(picture.size[::-1]), mode="P")
+    few.putpalette(kept.astype(np.uint8).tobytes())
+    return few
 
 
 def _size(picture: Picture) -> tuple[float, float]:
@@ -92,8 +108,9 @@ def _draw_panel(panel: Panel, axis: Axes) -> None:
     bars = [series for series in panel.series if series.kind == "bars"]
     for at, series in enumerate(bars):
         _draw_bars(series, axis, at, bars)
-    for at, series in enumerate(series for series in panel.series if series.kind != "bars"):
-        _draw_series(series, axis, at)
+    others = [series for series in panel.series if series.kind != "bars"]
+    for at, series in enumerate(others):
+        _draw_series(series, axis, at, len(others))
     if panel.log_x:
         axis.set_xscale("log")
     if panel.log_y:
@@ -106,26 +123,27 @@ def _draw_panel(panel: Panel, axis: Axes) -> None:
         axis.legend(**beside)
 
 
-def _draw_series(series: Series, axis: Axes, at: int) -> None:
-    colour = f"C{at % 10}"
-    dashes = "-" if at < 10 else "--"  # noqa: PLR2004 - ten colours, then the same ones dashed
+def _draw_series(series: Series, axis: Axes, at: int, of: int) -> None:
+    """Draw the series number `at` of `of`."""
+    again, place = divmod(at, _COLOURS)
+    look: dict[str, Any] = {"color": f"C{place}", "label": series.label}
+    few = len(series.y) <= _FEW
+    marks: dict[str, Any] = {
+        "marker": _MARKERS[(place + 3 * again) % len(_MARKERS)],
+        "fillstyle": "none" if again else "full",
+    }
     if series.kind == "points":
+        size = {"markersize": np.linspace(*_SIZES, of)[at]} if few else {}
         axis.errorbar(
-            series.x,
-            series.y,
-            yerr=_range(series),
-            fmt=_MARKERS[at % len(_MARKERS)],
-            color=colour,
-            label=series.label,
-            capsize=2,
-            linewidth=0.8,
+            series.x, series.y, yerr=_range(series), linestyle="", linewidth=0.8, capsize=2, **look, **marks, **size
         )
         return
     drawstyle = "steps-post" if series.kind == "steps" else "default"
-    few = "." if len(series.y) <= 40 else None  # noqa: PLR2004 - more would blot out the line
-    axis.plot(series.x, series.y, dashes, color=colour, label=series.label, drawstyle=drawstyle, marker=few)
+    axis.plot(
+        series.x, series.y, linestyle="--" if again else "-", drawstyle=drawstyle, **look, **(marks if few else {})
+    )
     if series.low is not None and series.high is not None:
-        axis.fill_between(series.x, series.low, series.high, color=colour, alpha=0.15, linewidth=0)
+        axis.fill_between(series.x, series.low, series.high, color=look["color"], alpha=0.15, linewidth=0)
 
 
 def _draw_bars(series: Series, axis: Axes, at: int, bars: Sequence[Series]) -> None:

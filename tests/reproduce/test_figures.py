@@ -1,0 +1,59 @@
+"""Pictures: every series keeps a colour and a marker of its own, also in the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import TABLEAU_COLORS, to_hex, to_rgb
+from matplotlib.figure import Figure
+from PIL import Image
+
+from evenflow.reproduce.experiment import Panel, Picture, Series
+from evenflow.reproduce.figures import _draw_series, draw, fewer_colours
+
+TEN = [tuple(round(255 * part) for part in to_rgb(name)) for name in TABLEAU_COLORS]
+
+
+def many(count: int) -> list[Series]:
+    return [
+        Series(f"policy {at}", [float(at)], [1.0 + at % 3], "points", [0.5 + at % 3], [1.5 + at % 3])
+        for at in range(count)
+    ]
+
+
+def test_each_colour_of_a_picture_full_of_things_is_still_there_in_the_file(tmp_path: Path) -> None:
+    noise = np.random.default_rng(1).standard_normal((3, 120))
+    lines = [Series(f"line {at}", range(120), row.tolist()) for at, row in enumerate(noise)]
+    picture = Picture([Panel("lines", "x", "y", lines), Panel("points", "x", "y", many(14))])
+    draw(picture, "a heading", "a command", tmp_path / "x.png")
+    with Image.open(tmp_path / "x.png") as file:
+        found = {tuple(colour) for colour in np.unique(np.asarray(file.convert("RGB")).reshape(-1, 3), axis=0).tolist()}
+    assert [colour for colour in TEN if colour not in found] == []
+
+
+@pytest.mark.parametrize("kind", ["points", "line"])
+def test_no_two_of_twenty_series_look_alike(kind: str) -> None:
+    figure = Figure()
+    FigureCanvasAgg(figure)
+    axis = figure.subplots()
+    for at, series in enumerate(many(20)):
+        _draw_series(Series(series.label, series.x, series.y, kind), axis, at, 20)  # type: ignore[arg-type]
+    looks = [(to_hex(line.get_color()), line.get_marker(), line.get_fillstyle()) for line in axis.lines]
+    assert len(looks) == len(set(looks)) == 20
+    markers = [marker for _, marker, _ in looks]
+    assert len(set(markers[:10])) == len(set(markers[10:])) == 10
+    assert {fill for *_, fill in looks[10:]} == {"none"}
+
+
+def test_rare_colours_turn_into_the_one_next_to_them() -> None:
+    pixels = np.zeros((300, 4, 3), np.uint8)
+    pixels[:, :, 0] = np.minimum(np.arange(300), 255)[:, None]
+    pixels[256:, :, 1] = np.arange(1, 45)[:, None]  # 44 shades more than there are places
+    pixels[:256, 3] = pixels[:256, 0]
+    few = np.asarray(fewer_colours(Image.fromarray(pixels)).convert("RGB"))
+    assert len(np.unique(few.reshape(-1, 3), axis=0)) == 256
+    assert np.abs(few.astype(int) - pixels).max() <= 44
+    assert (few[:100] == pixels[:100]).all()
