@@ -159,14 +159,29 @@ class TestSpeedUp:
 
     def test_verdicts(self) -> None:
         linear = np.array([1.0, 2.0, 2.9])
-        served = {"elb": linear, "pkg": linear * 0.9, "uhlb": linear * 0.8, "clb": linear * 0.5}
+        last = {"elb": 2.9, "pkg": 2.85, "uhlb": 2.82, "clb": 2.74}
+        served = {name: np.array([1.0, 2.0, most]) for name, most in last.items()}
         right = Elastic((1, 2, 3, 1), (1, 2, 3, 1), 0)
         nothing = dict.fromkeys(FOUR, 0)
-        assert verdicts(speed_up_checks(served, right, nothing)) == ["match"] * 4
+        assert verdicts(speed_up_checks(served, right, nothing)) == ["match"] * 5
         late = Elastic((1, 1, 3, 2), (1, 2, 3, 1), 0)
-        assert verdicts(speed_up_checks(served, late, nothing))[3] == "shape holds"
-        assert verdicts(speed_up_checks(served, right, {**nothing, "pkg": 1}))[3] == "differs"
+        assert verdicts(speed_up_checks(served, late, nothing))[4] == "shape holds"
+        assert verdicts(speed_up_checks(served, right, {**nothing, "pkg": 1}))[4] == "differs"
         stuck = Elastic((2, 2, 2, 2), (1, 2, 3, 1), 0)
-        assert verdicts(speed_up_checks(served, stuck, nothing))[3] == "differs"
-        swapped = {"elb": linear * 0.7, "pkg": linear, "uhlb": linear, "clb": linear}
-        assert verdicts(speed_up_checks(swapped, right, nothing))[:3] == ["differs"] * 3
+        assert verdicts(speed_up_checks(served, stuck, nothing))[4] == "differs"
+        swapped = {"elb": linear * 0.7, "pkg": linear, "uhlb": linear, "clb": linear * 0.75}
+        assert verdicts(speed_up_checks(swapped, right, nothing))[:4] == ["differs"] * 4
+
+    def test_a_hair_is_no_difference(self) -> None:
+        linear = np.array([1.0, 2.0, 3.0])
+        served = {"elb": linear, "pkg": linear * 0.995, "uhlb": linear * 0.995, "clb": linear * 0.991}
+        checks = speed_up_checks(served, Elastic((1, 2, 1), (1, 2, 1), 0), dict.fromkeys(FOUR, 0))
+        assert verdicts(checks)[:4] == ["match", "match", "differs", "differs"]
+        assert "ELB and PKG and UHLB did not beat it" in checks[3].why
+
+    def test_clb_far_from_linear_is_said(self) -> None:
+        linear = np.array([1.0, 2.0, 3.0])
+        served = {"elb": linear, "pkg": linear * 0.9, "uhlb": linear * 0.9, "clb": np.ones(3)}
+        checks = speed_up_checks(served, Elastic((1, 2, 1), (1, 2, 1), 0), dict.fromkeys(FOUR, 0))
+        assert verdicts(checks) == ["match", "differs", "match", "match", "match"]
+        assert checks[1].what.startswith("CLB is nearly linear")

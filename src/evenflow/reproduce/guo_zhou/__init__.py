@@ -1,14 +1,16 @@
 """Guo and Zhou, "Stateful load balancing": ELB and CLB against PKG and universal hashing, GZ-E1 to E9.
 
 Histogram level (`histograms`): a policy decides before each of 120 windows; nothing is simulated below a window.
-Tuple level (`latency`): every tuple queues at a lane, and a balancing pauses the operator (`evenflow.sim.tuples`).
+Tuple level (`latency`, `speed_up`): every tuple queues at a lane, and a balancing pauses the operator
+(`evenflow.sim.tuples`).
 """
 
 from evenflow.reproduce.experiment import Experiment
 from evenflow.reproduce.guo_zhou.definitions import E9
 from evenflow.reproduce.guo_zhou.frequency import E8
 from evenflow.reproduce.guo_zhou.imbalance import E1, E2
-from evenflow.reproduce.guo_zhou.latency import E5, E6, E7
+from evenflow.reproduce.guo_zhou.latency import E5, E6
+from evenflow.reproduce.guo_zhou.speed_up import E7
 from evenflow.reproduce.guo_zhou.trade import E3, E4
 
 EXPERIMENTS: tuple[Experiment, ...] = (E1, E2, E3, E4, E5, E6, E7, E8, E9)

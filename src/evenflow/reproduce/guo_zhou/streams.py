@@ -14,7 +14,6 @@ WINDOWS = 120
 HISTORY = 24  # windows before the first that is measured: what CLB learns from
 RATE = 10_000.0  # tuples per second of S1 and S2
 WINDOW_S = 60.0
-TWITTER_RATE = 100.0
 DAY_WINDOWS = 1440
 
 _SIGMA = 15.0  # of S1; not given (GZ-P5)

@@ -59,7 +59,8 @@ def run_e3(settings: Settings) -> Outcome:
     ranges = _elb_ranges(settings)
     checks = [
         *(_order_check("mean", 0, mean), _order_check("standard deviation", 1, deviation)),
-        *(_size_check(name, mean[name], deviation[name]) for name in FOUR),
+        *(mean_check(name, mean[name]) for name in FOUR),
+        *(deviation_check(name, deviation[name], mean[name]) for name in FOUR),
         _range_check(ranges, mean),
     ]
     windows = range(1, len(found["clb"][0].variance) + 1)
@@ -90,7 +91,8 @@ def run_e3(settings: Settings) -> Outcome:
         ]
     )
     data = {"mean": mean, "sd": deviation, "elb_ranges": {str(half): values for half, values in ranges.items()}}
-    return Outcome(tuple(checks), picture, data, _STAND_IN)
+    note = f"{_STAND_IN} Seeds: {len(_range_seeds(settings))} for the ranges of ELB, all for the rest."
+    return Outcome(tuple(checks), picture, data, note, seeds=tuple(settings.seeds()))
 
 
 _STAND_IN = (
@@ -100,7 +102,7 @@ _STAND_IN = (
 
 
 def _order_check(what: str, column: int, ours: dict[str, list[float]]) -> Check:
-    """Check the order UHLB <= PKG < ELB < CLB, or at least that CLB comes last."""
+    """Check the order UHLB <= PKG <= ELB <= CLB."""
     middle = {name: float(np.median(ours[name])) for name in FOUR}
     published = " <= ".join(f"{name} {_PUBLISHED[name][column]:.3g}" for name in ("uhlb", "pkg", "elb", "clb"))
     return checked(
@@ -108,21 +110,53 @@ def _order_check(what: str, column: int, ours: dict[str, list[float]]) -> Check:
         published,
         " <= ".join(f"{name} {middle[name]:.3g}" for name in sorted(FOUR, key=middle.__getitem__)),
         holds(ascending([middle[name] for name in ("uhlb", "pkg", "elb", "clb")])),
-        "CLB comes last here too, by far: its cut is blind to mean load (GZ-A18). But ELB with the bounds of GZ-P9 "
-        "sheds every window down to the mean and ends more even than hashing; the published ELB was looser, and "
-        "its bounds are not given",
+        why_out_of_order(middle),
     )
 
 
-def _size_check(name: str, mean: list[float], deviation: list[float]) -> Check:
-    published_mean, published_sd = _PUBLISHED[name]
+def why_out_of_order(middle: dict[str, float]) -> str:
+    """Return why the order UHLB <= PKG <= ELB <= CLB does not come out, by what comes out instead."""
+    parts = []
+    if middle["elb"] < max(middle["pkg"], middle["uhlb"]):
+        parts.append(
+            "ELB with the bounds of GZ-P9 sheds every window down to the mean and ends more even than hashing; the "
+            "published ELB was looser, and its bounds are not given"
+        )
+    if middle["uhlb"] > middle["pkg"]:
+        parts.append(
+            "UHLB has one hash function for all substreams, PKG a choice for each of them; when the published UHLB "
+            "draws another one is not given (GZ-A32)"
+        )
+    if middle["clb"] < max(middle.values()):
+        parts.append("CLB does not come last: its few cuts fit this stream by chance")
+    else:
+        parts.append("CLB comes last here too: its cut is blind to mean load (GZ-A18)")
+    return ". ".join(parts)
+
+
+def mean_check(name: str, mean: list[float]) -> Check:
+    """Compare the mean imbalance, a value for each seed, with Table 1."""
+    published = _PUBLISHED[name][0]
     return checked(
-        f"{name}: mean / sd of var(L)",
-        f"{published_mean:.3g} / {published_sd:.4g}",
-        f"{median_range(mean)} / {float(np.median(deviation)):.3g}",
-        within(float(np.median(mean)), published_mean, 0.25, 10.0),
+        f"{name}: mean of var(L)",
+        f"{published:.3g}",
+        median_range(mean),
+        within(float(np.median(mean)), published, 0.25, 10.0),
         "another stream; the published deviations of a lane, 28 to 41 % of the mean load, are about what a single "
         "random hash function gives on 100 substreams (`uhlb-fresh`) or no balancing at all (`static`)",
+    )
+
+
+def deviation_check(name: str, deviation: list[float], mean: list[float]) -> Check:
+    """Compare how much the imbalance differs from window to window with Table 1."""
+    published_mean, published = _PUBLISHED[name]
+    return checked(
+        f"{name}: standard deviation of var(L)",
+        f"{published:.4g}",
+        median_range(deviation),
+        within(float(np.median(deviation)), published, 0.25, 10.0),
+        f"another stream; in shares of the mean of var(L) it is {published / published_mean:.0%} published and "
+        f"{float(np.median(deviation)) / float(np.median(mean)):.0%} here",
     )
 
 
@@ -130,11 +164,15 @@ def _elb_ranges(settings: Settings) -> dict[float, list[float]]:
     """Return ELB's mean imbalance for wider and wider ranges, where only lanes outside of them shed (GZ-A8)."""
     share = PER_WINDOW / LANES
     windows = WINDOWS // 3 if settings.quick else WINDOWS
-    seeds = settings.seeds(full=5, quick=2)
+    seeds = _range_seeds(settings)
     return {
         half: [float(trace("elb", seed, windows, **_bounds(share, half)).variance.mean()) for seed in seeds]
         for half in _RANGES
     }
+
+
+def _range_seeds(settings: Settings) -> range:
+    return settings.seeds(full=5, quick=2)
 
 
 def _bounds(share: float, half: float) -> dict[str, object]:
@@ -179,17 +217,7 @@ def run_e4(settings: Settings) -> Outcome:
             within(clb, _PUBLISHED_AMORTISED, 0.25, 2.0),
             "another stream",
         ),
-        checked(
-            "order of movement",
-            "CLB amortised 1.6 << ELB 14.5 < PKG 21.2 < UHLB 24.2",
-            f"CLB amortised {clb:.3g}, ELB {middle['elb']:.3g}, PKG {middle['pkg']:.3g}, UHLB {middle['uhlb']:.3g}",
-            holds(
-                ascending([clb, middle["elb"], middle["pkg"], middle["uhlb"]]),
-                weaker=ascending([middle["elb"], middle["pkg"], middle["uhlb"]]),
-            ),
-            "ELB < PKG < UHLB holds; ELB itself moves an order of magnitude less than published: after its first "
-            "windows only noise is left to correct, so even CLB's amortised share is not below it",
-        ),
+        movement_order_check(clb, middle),
         checked(
             "no policy is better in both objectives than all others: the front",
             "the two objectives conflict",
@@ -199,7 +227,27 @@ def run_e4(settings: Settings) -> Outcome:
         ),
     )
     data = {"per_balancing": per_balancing, "amortised": amortised, "mean": mean, "front": front}
-    return Outcome(checks, _e4_picture(found, amortised, mean), data, _STAND_IN)
+    return Outcome(checks, _e4_picture(found, amortised, mean), data, _STAND_IN, seeds=tuple(settings.seeds()))
+
+
+def movement_order_check(clb: float, middle: dict[str, float]) -> Check:
+    """CLB, amortised, moves less than ELB, and ELB than PKG and UHLB; if only the last three, the shape holds."""
+    three = ascending([middle["elb"], middle["pkg"], middle["uhlb"]])
+    why = (
+        "ELB <= PKG <= UHLB holds, but CLB's amortised share is not below ELB's: with the bounds of GZ-P9 ELB has only "
+        f"noise to correct after the first windows, and moves {middle['elb'] / _PUBLISHED_MOVED['elb']:.2g} times as "
+        "much as published"
+        if three
+        else "ELB <= PKG <= UHLB does not hold: when UHLB replaces its function (GZ-A32) and how PKG's movement is "
+        "counted (GZ-A33) is not given"
+    )
+    return checked(
+        "order of movement",
+        "CLB amortised 1.6 << ELB 14.5 < PKG 21.2 < UHLB 24.2",
+        f"CLB amortised {clb:.3g}, ELB {middle['elb']:.3g}, PKG {middle['pkg']:.3g}, UHLB {middle['uhlb']:.3g}",
+        holds(three and clb <= middle["elb"], weaker=three),
+        why,
+    )
 
 
 def _moved_check(name: str, ours: list[float]) -> Check:
@@ -269,8 +317,9 @@ E3 = Experiment(
     "GZ-E3",
     "Table 1, Fig. 3",
     "Load imbalance of CLB, ELB, PKG and UHLB",
-    "Orders of mean and deviation: match if UHLB <= PKG <= ELB <= CLB, else differs. Sizes: match within 25 %, shape "
-    "within a factor of 10. A range for ELB must exist that gives the published order.",
+    "Orders of mean and deviation: match if UHLB <= PKG <= ELB <= CLB, else differs. Sizes, mean and "
+    "deviation each: match within 25 %, shape within a factor of 10. A range for ELB must exist that gives the "
+    "published order.",
     run_e3,
 )
 E4 = Experiment(

@@ -19,7 +19,7 @@ from evenflow.sim.tuples import PauseCost, held_back, served_at
 
 SERVICE_S = 1e-3  # a lane serves 1000 tuples per second
 
-Handover = Literal["pause-all", "moved-only"]
+Handover = Literal["pause all", "pause moved"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class TupleRun:
     table: RoutingTable
     random: np.random.Generator
     cost: PauseCost
-    handover: Handover = "pause-all"
+    handover: Handover = "pause all"
     now_s: float = 0.0
     free_at: FloatArray = field(default_factory=lambda: np.zeros(1))
     memory: Any = None
@@ -85,7 +85,7 @@ class TupleRun:
             due = np.sort(self.random.uniform(self.now_s, self.now_s + stage.window_s, count))
             substream = self.random.choice(shares.size, count, p=shares / shares.sum())
             moving = before.owners != self.table.owners
-            held = (due < until) & (np.ones(count, dtype=bool) if self.handover == "pause-all" else moving[substream])
+            held = (due < until) & (np.ones(count, dtype=bool) if self.handover == "pause all" else moving[substream])
             yield self._serve(due, substream, held, until, moved_share)
             self.past.append(window_with(np.bincount(substream, minlength=shares.size), self.table))
             self.now_s += stage.window_s
@@ -105,7 +105,7 @@ class TupleRun:
         moving = before.owners != self.table.owners
         if not moving.any():
             return before, 0.0, self.now_s
-        drained = self.free_at.max() if self.handover == "pause-all" else self._free(before, moving)
+        drained = self.free_at.max() if self.handover == "pause all" else self._free(before, moving)
         until = max(self.now_s, float(drained)) + self.cost.seconds(max(1.0, moved))
         return before, moved / max(1, int(state.sum())), until
 
