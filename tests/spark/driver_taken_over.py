@@ -1,4 +1,4 @@
-"""A driver that runs until another one takes its checkpoint over, and then writes down what it was told.
+"""A driver that runs until another one takes its checkpoint over; when its lanes have ended, it notes what it was told.
 
 Usage: ``python -m tests.spark.driver_taken_over PLACE NOTE``.
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from evenflow.errors import TakenOverError
 from tests.spark.driver_under_fault import session, writer
+from tests.spark.streams import until
 
 
 def main(place: Path, note: Path) -> None:
@@ -18,8 +19,9 @@ def main(place: Path, note: Path) -> None:
     try:
         query.awaitTermination()
     except TakenOverError as error:
-        jobs = spark.sparkContext.statusTracker().getActiveJobsIds()
-        note.write_text(f"{error} Jobs of lanes that still run: {len(jobs)}")
+        tracker = spark.sparkContext.statusTracker()
+        until(lambda: not tracker.getActiveJobsIds(), "all lanes end")
+        note.write_text(str(error))
     spark.stop()
 
 

@@ -49,6 +49,7 @@ def writer(spark: SparkSession, place: Path, lanes: int, exchange: Any) -> Strea
         exchange=exchange,
         settle_windows=0,  # lanes die all the time here, and slots are to move all the same
         warm_up_windows=1,
+        max_lag=0,  # Spark must not be through with all files while lanes that died come back: each epoch has its death
     )
     return stateful.writeStream.option("checkpointLocation", str(place / "checkpoint")).format("parquet")
 

@@ -193,15 +193,16 @@ def _kill_all_lanes(root: Path, kills: Sequence[Kill], tell: Tell) -> None:
         return
     spark = session(root, "local[4]")
     for kind, chosen in _by_kind(kills).items():
-        (root / str(kind)).mkdir()
-        kill_lanes(Bench(spark, root / str(kind)), chosen, tell)
+        place = root / f"lanes {_folder(kind)}"
+        place.mkdir()
+        kill_lanes(Bench(spark, place), chosen, tell)
     spark.stop()
 
 
 def _kill_all_drivers(root: Path, kills: Sequence[Kill], tell: Tell) -> None:
     def run(kind: Kind, chosen: Sequence[Kill]) -> None:
         began = time.monotonic()
-        kill_drivers(root / f"driver, {kind}", chosen)
+        kill_drivers(root / f"drivers {_folder(kind)}", chosen)
         each = (time.monotonic() - began) / (len(chosen) + 1)
         tell("\n".join(f"{each:5.1f} s  {kill}" for kill in chosen))
 
@@ -209,6 +210,11 @@ def _kill_all_drivers(root: Path, kills: Sequence[Kill], tell: Tell) -> None:
         runs = [pool.submit(run, kind, chosen) for kind, chosen in _by_kind(kills).items()]
     for each in runs:
         each.result()
+
+
+def _folder(kind: Kind) -> str:
+    """Return a name for a folder: what has a comma is two folders to `spark.local.dir`."""
+    return str(kind).replace(",", "")
 
 
 def _by_kind(kills: Sequence[Kill]) -> dict[Kind, list[Kill]]:

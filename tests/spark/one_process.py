@@ -117,6 +117,9 @@ class Lanes:
     def hello_of(self, lane: int) -> Hello | None:
         return self._links[lane].hello if lane in self._links else None
 
+    def has_come(self, lane: int) -> bool:
+        return bool(self._incarnations[lane])
+
     def failures_in_a_row(self, _lane: int) -> int:
         return 0
 
@@ -371,11 +374,12 @@ class World:
         checkpoint.ownership = self.ownership
         checkpoint.take_over()
         config = LaneConfig(0, checkpoint.folder.location, operator, SCHEMA, ("key",), SLOTS)
-        self.ownership.first_table = initial_table(checkpoint, SLOTS, self.lanes)
+        policy = policy_named(self.policy) if isinstance(self.policy, str) else self.policy
+        self.ownership.first_table = initial_table(checkpoint, policy, SLOTS, self.lanes)
         chance = Chance(strikes=self._strikes)
         controller = Controller.restored(
             ControllerState(self.ownership.first_table, epoch=checkpoint.recover().last_accepted),
-            policy_named(self.policy) if isinstance(self.policy, str) else self.policy,
+            policy,
             strategy_named(self.rng.choice(self.strategies)),
             ControllerOptions(
                 warm_up_windows=1, copy_ahead_bytes=self.rng.choice(self.copy_ahead), min_lanes=1, max_lanes=4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import socket
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.spark.driver_under_fault import QUICK
 from tests.spark.drivers import check_results, driver, log_of, marks, process
-from tests.spark.streams import counts_rise_by_one, one_bid_per_key, read_published, write_input
+from tests.spark.streams import counts_rise_by_one, one_bid_per_key, read_published, until, write_input
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -50,12 +50,13 @@ def test_executors_are_killed_at_every_phase(place: Path) -> None:
 def standalone(place: Path) -> Iterator[str]:
     """Start a Master and two Workers of two cores each; return the master's address."""
     spark_class = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    master, here = f"spark://127.0.0.1:{port}", ["--host", "127.0.0.1", "--webui-port", "0"]
+    here, log = ["--host", "127.0.0.1", "--webui-port", "0"], place / "master.log"
     with contextlib.ExitStack() as processes:
-        command = [spark_class, "org.apache.spark.deploy.master.Master", *here, "--port", str(port)]
-        processes.enter_context(process(place / "master.log", *command, SPARK_DAEMON_JAVA_OPTS=QUICK))
+        command = [spark_class, "org.apache.spark.deploy.master.Master", *here, "--port", "0"]
+        processes.enter_context(process(log, *command, SPARK_DAEMON_JAVA_OPTS=QUICK))
+        address = re.compile(r"Starting Spark master at (spark://127.0.0.1:\d+)")
+        until(lambda: address.search(log.read_text()), "the master is there")
+        master = address.findall(log.read_text())[0]
         for number in range(2):
             size = ["--cores", "2", "--memory", "1g", "--work-dir", str(place / f"work{number}")]
             command = [spark_class, "org.apache.spark.deploy.worker.Worker", *here, *size, master]

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
 from evenflow.control.journal import PhaseChanged
-from evenflow.errors import StoppedError, TakenOverError
+from evenflow.errors import EvenflowError, InputError, StoppedError, TakenOverError
 from evenflow.migration import Event
 from evenflow.spark import engine
 from evenflow.spark.engine import Engine
@@ -106,3 +107,33 @@ def test_whatever_fails_after_a_takeover_failed_of_it(tmp_path: Path) -> None:
         each.fail(RuntimeError("a file is missing"))
     assert isinstance(old.error, TakenOverError)
     assert isinstance(world.engine.error, RuntimeError)
+
+
+def test_a_lane_that_loads_may_take_long_and_one_that_never_comes_may_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = World(tmp_path, random.Random(6), lanes=2).engine
+    monkeypatch.setattr(running.conductor, "missing", lambda: [1])
+    running._refuse_to_wait(deadline=0.0)
+    monkeypatch.setattr(running.coordinator, "has_come", lambda lane: lane != 1)
+    with pytest.raises(EvenflowError, match=r"lanes \[1\] do not start"):
+        running._refuse_to_wait(deadline=0.0)
+
+
+def test_state_can_be_read_after_a_sweep_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path, random.Random(7), lanes=2)
+    world.run(world.rows())
+    with monkeypatch.context() as broken:
+        broken.setattr(world.engine.checkpoint, "sweep", Mock(side_effect=OSError("the disk is gone")))
+        with pytest.raises(OSError, match="the disk is gone"):
+            world.finish()
+    assert not world.engine._reading.locked()
+
+
+def test_a_query_that_has_ended_starts_no_lanes_and_plans_no_moves(tmp_path: Path) -> None:
+    ended = World(tmp_path, random.Random(8), lanes=2).engine
+    ended.stop()
+    with pytest.raises(InputError, match="resize: the query has ended"):
+        ended.resize(3)
+    with pytest.raises(InputError, match="rebalance: the query has ended"):
+        ended.request([(SLOT, 0)])

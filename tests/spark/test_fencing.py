@@ -120,6 +120,22 @@ def test_a_lost_lane_is_noticed_and_a_newer_attempt_is_let_in(coordinator: Coord
     keep.close()
 
 
+def test_who_comes_and_goes_is_told_in_the_order_in_which_it_happens(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told later, the end of an attempt could come after the next one's hello, and nobody would listen any more."""
+    told: list[tuple[type, bool]] = []
+    monkeypatch.setattr(coordinator.events, "put", lambda event: told.append((type(event), coordinator._lock.locked())))
+    first = connected(coordinator, hello(attempt=0))
+    until(lambda: len(told) == 1, "the first is there", 10)
+    second = connected(coordinator, hello(attempt=1))
+    until(lambda: len(told) == 3, "the second is there", 10)
+    assert is_hung_up(first)
+    second.close()
+    until(lambda: len(told) == 4, "the second is gone", 10)
+    assert told == [(Joined, True), (Lost, True), (Joined, True), (Lost, True)]
+
+
 def test_strangers_get_no_word_in_and_hold_up_nobody(coordinator: Coordinator) -> None:
     address = cast("tuple[str, int]", coordinator._address)
     silent = socket.create_connection(address)  # says nothing, for ever

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 import evenflow as ef
-from evenflow.errors import CheckpointMismatchError, DamagedFileError, InputError, UnreachableError
+from evenflow.errors import CheckpointMismatchError, DamagedFileError, EvenflowError, InputError, UnreachableError
 from evenflow.spark.stream import StatefulStream
 from tests.spark.streams import Bench, files_below, one_bid_per_key, totals
 
@@ -35,7 +36,7 @@ def untouched(bench: Bench) -> Iterator[Bench]:
     before = dict(files_below(bench.place))
     yield bench
     assert dict(files_below(bench.place)) == before
-    assert not bench.spark.sparkContext.statusTracker().getActiveJobsIds()
+    bench.no_jobs_are_left()
 
 
 # --- what is wrong in itself -------------------------------------------------------------------------------------
@@ -135,6 +136,30 @@ def test_no_path_and_no_name(untouched: Bench) -> None:
         untouched.writer(stateful, "json").start()
     with pytest.raises(InputError, match="the memory sink needs queryName"):
         untouched.writer(stateful, "memory").start()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("evenflow.arrivalColumn", "arived", "names a timestamp column, got 'arived': there is none of this name"),
+        ("evenflow.arrivalColumn", "price", "names a timestamp column, got 'price': it is a bigint"),
+        ("evenflow.rowsPerSecond", "fast", "rowsPerSecond is a number above 0, got 'fast'"),
+        ("evenflow.rowsPerSecond", 0, "rowsPerSecond is a number above 0, got '0'"),
+        ("path", "nowhere://host/path", "the sink's path nowhere://host/path.* cannot be reached"),
+    ],
+)
+def test_options_that_mean_nothing(untouched: Bench, option: str, value: object, message: str) -> None:
+    writer = untouched.writer(totals(untouched.stream()).balance(lanes=2)).option("path", str(untouched.out))
+    with pytest.raises(EvenflowError, match=message):
+        writer.option(option, value).start()
+
+
+def test_an_interval_that_is_none(untouched: Bench) -> None:
+    """Another driver that is at the checkpoint must go on, and no thread may be left that listens for lanes."""
+    writer = untouched.writer(totals(untouched.stream()).balance(lanes=2)).trigger(processingTime="5 lightyears")
+    with pytest.raises(InputError, match=r"trigger expects an interval like '5 seconds': .*5 lightyears"):
+        writer.start(str(untouched.out))
+    assert "evenflow-accept" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_complete_mode_of_files(untouched: Bench) -> None:

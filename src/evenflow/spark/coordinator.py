@@ -132,6 +132,11 @@ class Coordinator:
             link = self._links.get(lane)
         return link.hello if link else None
 
+    def has_come(self, lane: int) -> bool:
+        """Return whether any attempt of a lane was ever there."""
+        with self._lock:
+            return lane in self._newest
+
     def last_failure(self, lane: int) -> str | None:
         """Return what Spark said when the lane's job failed last."""
         return self._failures[lane][-1] if self._failures.get(lane) else None
@@ -201,10 +206,12 @@ class Coordinator:
             self._failures.pop(hello.lane, None)
             old = self._links.get(hello.lane)
             self._links[hello.lane] = _Link(hello, connection)
+            # Under the lock, for whoever hears of an attempt must have heard of the end of the one before.
+            if old is not None:
+                self.events.put(Lost(hello.lane, old.hello.token))
+            self.events.put(Joined(hello))
         if old is not None:
             _hang_up(old.connection)
-            self.events.put(Lost(hello.lane, old.hello.token))
-        self.events.put(Joined(hello))
         return True
 
     def _read(self, hello: Hello, connection: Connection) -> None:
@@ -216,11 +223,9 @@ class Coordinator:
             pass
         with self._lock:
             link = self._links.get(hello.lane)
-            is_mine = link is not None and link.connection is connection
-            if is_mine:
+            if link is not None and link.connection is connection:
                 del self._links[hello.lane]
-        if is_mine:
-            self.events.put(Lost(hello.lane, hello.token))
+                self.events.put(Lost(hello.lane, hello.token))
 
 
 def _hang_up(connection: Connection) -> None:

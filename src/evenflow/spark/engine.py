@@ -41,7 +41,7 @@ from evenflow.lane.faults import Faults
 from evenflow.lane.worker import committed_state
 from evenflow.model import LaneId, Move, RoutingTable, SlotId
 from evenflow.model.slots import FloatArray
-from evenflow.policies import Policy
+from evenflow.policies import Policy, starting_table
 from evenflow.spark.conductor import Conductor, committed_slot
 from evenflow.spark.coordinator import Coordinator, LaneEvent
 from evenflow.spark.progress import EpochTimes, Progress
@@ -181,6 +181,7 @@ class Engine:
     def request(self, moves: Iterable[Move | tuple[SlotId, LaneId]], not_before: int = 0) -> None:
         """Plan moves that were asked for by hand, to take effect at epoch `not_before` or later."""
         with self._changed:
+            self._refuse_if_ended("rebalance")
             owners = dict(enumerate(self.controller.table.owners.tolist()))
             asked = [
                 move if isinstance(move, Move) else Move(move[0], owners.get(move[0], -1), move[1], "asked for by hand")
@@ -197,6 +198,7 @@ class Engine:
     def resize(self, lanes: int) -> None:
         """Run with another number of lanes from now on: new ones take over slots, those to go are drained first."""
         with self._changed:
+            self._refuse_if_ended("resize")
             now = self.controller.table.lanes
             if not 1 <= lanes <= self.controller.table.slots:
                 raise InputError(f"resize: from 1 to {self.controller.table.slots} lanes (a slot each), got {lanes}")
@@ -212,6 +214,10 @@ class Engine:
             elif lanes < len(now):
                 self._act_on(self.controller.resize(fitted(self.controller.table, now[:lanes], self._weights())))
             self._settle()
+
+    def _refuse_if_ended(self, what: str) -> None:
+        if self._stop.is_set():
+            raise InputError(f"{what}: the query has ended; start it again from its checkpoint")
 
     def state_table(self) -> pa.Table:
         """Return the committed state of all slots: a row per key, or per slot for operators of the user's own."""
@@ -334,8 +340,10 @@ class Engine:
             with self._changed:
                 self.checkpoint.publish(epoch)
                 if self._reading.acquire(blocking=False):
-                    self.checkpoint.sweep()
-                    self._reading.release()
+                    try:
+                        self.checkpoint.sweep()
+                    finally:
+                        self._reading.release()
                 self.progress.published(epoch, self.lag)
                 self._changed.notify_all()
 
@@ -357,13 +365,14 @@ class Engine:
                     self._publish()
 
     def _refuse_to_wait(self, deadline: float) -> None:
-        """Raise if a lane will not come: its job fails time and again, or it takes too long."""
+        """Raise if a lane will not come: its job fails time and again, or takes too long. One that loads state may."""
         missing = self.conductor.missing()
         hopeless = [lane for lane in missing if self.coordinator.failures_in_a_row(lane) >= _HOPELESS]
-        if hopeless or (missing and time.monotonic() > deadline):
-            said = self.coordinator.last_failure((hopeless or missing)[0])
+        late = [lane for lane in missing if not self.coordinator.has_come(lane) and time.monotonic() > deadline]
+        if hopeless or late:
+            said = self.coordinator.last_failure((hopeless or late)[0])
             raise EvenflowError(
-                f"lanes {hopeless or missing} do not start (waited up to {self.lane_start_s:g} s). Spark says: "
+                f"lanes {hopeless or late} do not start (waited up to {self.lane_start_s:g} s). Spark says: "
                 f"{said or 'nothing; are all task slots taken by other jobs?'}"
             )
 
@@ -392,7 +401,7 @@ class Engine:
         return None
 
 
-def initial_table(checkpoint: Checkpoint, slots: int, lanes: int) -> RoutingTable:
+def initial_table(checkpoint: Checkpoint, policy: Policy, slots: int, lanes: int) -> RoutingTable:
     """Return the table to start with: the newest accepted one, fitted to the lanes there are now."""
     found = checkpoint.recover().table
-    return RoutingTable.even(slots, lanes) if found is None else fitted(found, range(lanes))
+    return starting_table(policy, slots, range(lanes)) if found is None else fitted(found, range(lanes))

@@ -21,8 +21,9 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.types import StructType
 
 from evenflow.errors import InputError
-from evenflow.state import FileRef, Folder
+from evenflow.state import FileRef, Folder, filesystem_at
 
+_WHAT = "the sink's path"
 _STAGED = "_evenflow"  # where epochs are written before they are moved into place; readers skip it
 _HALF_WRITTEN = re.compile(r"\.part-epoch(\d+)-")
 FILE_FORMATS = ("parquet", "json", "csv", "orc", "text", "avro")
@@ -88,7 +89,7 @@ class ParquetSink:
 
     def publish(self, epoch: int, files: Sequence[FileRef]) -> None:
         """Write a file per lane; doing it again leaves the same files."""
-        filesystem, root = _filesystem(self.path)
+        filesystem, root = filesystem_at(self.path, _WHAT)
         filesystem.create_dir(root)
         if not self._is_tidy:
             _remove_what_was_left(filesystem, root, epoch)
@@ -112,7 +113,7 @@ class FileSink:
 
     def __call__(self, frame: DataFrame, epoch: int) -> None:
         """Publish one epoch; doing it again leaves the same files, and so does another driver that is at it as well."""
-        filesystem, root = _filesystem(self.path)
+        filesystem, root = filesystem_at(self.path, _WHAT)
         staged = f"{_STAGED}/.{_prefix(epoch)}{secrets.token_hex(4)}"
         frame.write.format(self.kind).options(**self.options).save(f"{self.path}/{staged}")
         # If it is gone, the epoch was published long ago: what is there now must not be touched.
@@ -136,10 +137,6 @@ def _remove_what_was_left(filesystem: fs.FileSystem, folder: str, epoch: int) ->
         if half and int(half[1]) < epoch:
             with contextlib.suppress(FileNotFoundError):
                 (filesystem.delete_dir if found.type == fs.FileType.Directory else filesystem.delete_file)(found.path)
-
-
-def _filesystem(path: str) -> tuple[fs.FileSystem, str]:
-    return fs.FileSystem.from_uri(path) if "://" in path else (fs.LocalFileSystem(), path.rstrip("/"))
 
 
 def _prefix(epoch: int) -> str:
@@ -195,6 +192,11 @@ def console_sink(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]
         frame.show(rows, truncate)
 
     return show
+
+
+def refuse_unreachable(path: str) -> None:
+    """Raise if files cannot be published there; whether they may be is seen when it is done."""
+    filesystem_at(path, _WHAT)
 
 
 def refuse_unknown_format(kind: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import shutil
 import tempfile
 import time
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
@@ -38,9 +40,10 @@ from evenflow.spark.sink import (
     Sink,
     console_sink,
     refuse_unknown_format,
+    refuse_unreachable,
 )
 from evenflow.spark.table import Table
-from evenflow.state import Checkpoint, Folder, Identity
+from evenflow.state import Checkpoint, Folder, Identity, home_of
 
 if TYPE_CHECKING:
     from evenflow.spark.stream import StatefulStream
@@ -126,6 +129,17 @@ class StreamWriter:
         lanes, free_slots = _lanes(spark, options.lanes)
         use_this_python(spark.sparkContext)
         location = self._location()
+        router = Router(
+            stream.keys,
+            stream.columns,
+            options.slots,
+            home_of(location),
+            stream.operator.needs_hash(stream.schema, stream.keys),
+            options.exchange or ("direct" if master_of(spark.sparkContext).startswith("local[") else "shuffle"),
+            free_slots - lanes,
+            self._arrival_column(),
+        )
+        spark_writer, sink_of, pace = self._spark_writer(router, location), self._sink(spark), self._rows_per_second()
         identity = Identity(
             query_id=str(uuid.uuid4()),
             keys=stream.keys,
@@ -136,10 +150,12 @@ class StreamWriter:
             output_mode=self._mode,
             created_at_s=time.time(),
         )
-        sink_of = self._sink(spark)
         checkpoint = Checkpoint.open(location, identity)
         _refuse_what_runs(checkpoint)
         _refuse_lost_offsets(checkpoint, location)
+        sink = sink_of(checkpoint.folder.location, checkpoint.identity.query_id)
+        checkpoint.take_over()  # another driver that is at it ends with its next step
+        query_id = checkpoint.identity.query_id
         base = LaneConfig(
             0,
             checkpoint.folder.location,
@@ -148,14 +164,14 @@ class StreamWriter:
             stream.keys,
             options.slots,
             self._replaces,
-            float(self._options["evenflow.rowsPerSecond"]) if "evenflow.rowsPerSecond" in self._options else None,
+            pace,
             publishes=self._publishes,
         )
-        checkpoint.take_over()  # another driver that is at it ends with its next step
-        table = initial_table(checkpoint, options.slots, lanes)
-        query_id = checkpoint.identity.query_id
         controller = Controller.restored(
-            ControllerState(table, epoch=checkpoint.recover().last_accepted),
+            ControllerState(
+                initial_table(checkpoint, options.policy, options.slots, lanes),
+                epoch=checkpoint.recover().last_accepted,
+            ),
             options.policy,
             options.strategy,
             options.controller,
@@ -168,34 +184,50 @@ class StreamWriter:
             controller=controller,
             coordinator=coordinator,
             conductor=Conductor(checkpoint, controller, coordinator, options.handover, faults=faults),
-            router=Router(
-                stream.keys,
-                stream.columns,
-                options.slots,
-                checkpoint.folder.location,
-                stream.operator.needs_hash(stream.schema, stream.keys),
-                options.exchange or ("direct" if master_of(spark.sparkContext).startswith("local[") else "shuffle"),
-                free_slots - lanes,
-                self._options.get("evenflow.arrivalColumn"),
-            ),
-            sink=sink_of(checkpoint.folder.location, query_id),
+            router=router,
+            sink=sink,
             progress=Progress(query_id, self._name),
             config=base,
             max_lag=options.max_lag,
             spare_slots=lambda: _free_slots(spark, 0) - 1,
             faults=faults,
         )
-        return Query.started(engine, self._spark_writer(engine, location), self._name)
+        return Query.started(engine, spark_writer.foreachBatch(engine.on_batch), self._name)
 
     # --- parts ---------------------------------------------------------------------------------------------------
 
-    def _spark_writer(self, engine: Engine, location: str) -> DataStreamWriter:
+    def _spark_writer(self, router: Router, location: str) -> DataStreamWriter:
         """Return Spark's writer for the routed stream; its own checkpoint lies beside ours."""
-        prepared = engine.router.prepared(self._stream.stream)
-        writer = prepared.writeStream.foreachBatch(engine.on_batch).option("checkpointLocation", f"{location}/spark")
+        prepared = router.prepared(self._stream.stream)
+        writer = prepared.writeStream.option("checkpointLocation", f"{location}/spark")
         if self._name:
             writer = writer.queryName(self._name)
-        return writer.trigger(**self._trigger) if self._trigger else writer
+        try:
+            return writer.trigger(**self._trigger) if self._trigger else writer
+        except (IllegalArgumentException, ValueError) as error:
+            raise InputError(f"writeStream: trigger expects an interval like '5 seconds': {error}") from error
+
+    def _arrival_column(self) -> str | None:
+        """Return the column that says when a row arrived, for latencies."""
+        name = self._options.get("evenflow.arrivalColumn")
+        kinds = {field.name: field.dataType.simpleString() for field in self._stream.stream.schema.fields}
+        if name is not None and kinds.get(name) != "timestamp":
+            has = "there is none of this name" if name not in kinds else f"it is a {kinds[name]}"
+            raise InputError(f"writeStream: evenflow.arrivalColumn names a timestamp column, got {name!r}: {has}")
+        return name
+
+    def _rows_per_second(self) -> float | None:
+        """Return how fast a lane may be at most, in demos and experiments."""
+        text = self._options.get("evenflow.rowsPerSecond")
+        if text is None:
+            return None
+        try:
+            rate = float(text)
+        except ValueError:
+            rate = math.nan
+        if not rate > 0:
+            raise InputError(f"writeStream: evenflow.rowsPerSecond is a number above 0, got {text!r}")
+        return rate
 
     def _location(self) -> str:
         if "checkpointLocation" in self._options:
@@ -254,6 +286,7 @@ class StreamWriter:
         if self._format == "delta":
             return lambda query_id: DeltaSink(lambda writer: writer.save(path), query_id, options, self._replaces)
         self._refuse_to_replace_files(self._format)
+        refuse_unreachable(path)
         return lambda _: FileSink(self._format, path, options)
 
     def _writing_to_table(

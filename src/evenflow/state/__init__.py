@@ -5,7 +5,7 @@
 harmless. Lanes need `Folder`, `naming` and `slotfiles` only; the manifest decides what counts.
 """
 
-from evenflow.state.checkpoint import Checkpoint, Recovery
+from evenflow.state.checkpoint import Checkpoint, Recovery, home_of
 from evenflow.state.files import FileRef, Folder
 from evenflow.state.ledger import SlotSources
 from evenflow.state.naming import block_name, changes_name, handoff_name, output_name, snapshot_name
@@ -21,6 +21,7 @@ from evenflow.state.records import (
     SlotRef,
 )
 from evenflow.state.slotfiles import read_slots, write_slots
+from evenflow.state.storage import filesystem_at
 
 __all__ = [
     "Advance",
@@ -39,7 +40,9 @@ __all__ = [
     "SlotSources",
     "block_name",
     "changes_name",
+    "filesystem_at",
     "handoff_name",
+    "home_of",
     "output_name",
     "read_slots",
     "snapshot_name",

@@ -322,6 +322,11 @@ def _is_over(name: str, frontier: Epoch | None) -> bool:
     return epoch + name.startswith(f"{naming.HANDOFFS}/") <= frontier
 
 
+def home_of(location: str) -> str:
+    """Return where the folder of the checkpoint at `location` is, or would be; nothing is created."""
+    return Folder.at(_below(location, SUBFOLDER)).location
+
+
 def _below(location: str, name: str) -> str:
     """Return the location of a folder in another one; a URI may end in options."""
     path, mark, options = location.partition("?") if "://" in location else (location, "", "")

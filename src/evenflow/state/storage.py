@@ -83,8 +83,16 @@ class Storage(Protocol):
 
 def storage_at(location: str, *, durable: Durable = True) -> Storage:
     """Return the storage at a path or URI (`file:`, `hdfs://`, `s3://`, `gs://`, ...); nothing is created yet."""
+    filesystem, root = filesystem_at(location, "checkpoint location")
+    if isinstance(filesystem, fs.LocalFileSystem):
+        return LocalStorage(root, durable)
+    return RemoteStorage(filesystem, root, location, filesystem.type_name in _WHOLE_UPLOADS)
+
+
+def filesystem_at(location: str, what: str) -> tuple[fs.FileSystem, str]:
+    """Return the filesystem of a path or URI, as Spark's users write it, and the path there. `what` is it for?"""
     if _SCHEME.match(location) is None:
-        return LocalStorage(str(Path(location).absolute()), durable)
+        return fs.LocalFileSystem(), str(Path(location).absolute())
     scheme, rest = location.split(":", 1)
     uri = _as_uri(_SPARK_SCHEMES.get(scheme, scheme), rest)
     try:
@@ -92,12 +100,10 @@ def storage_at(location: str, *, durable: Durable = True) -> Storage:
     except (OSError, ValueError, ImportError, NotImplementedError) as error:
         shown = _without_secrets(uri)
         raise UnreachableError(
-            f"checkpoint location {shown} cannot be reached: {str(error).replace(uri, shown)}. Expected a local path "
+            f"{what} {shown} cannot be reached: {str(error).replace(uri, shown)}. Expected a local path "
             f"or a URI that pyarrow.fs knows: file:///path, hdfs://host:port/path, s3://bucket/path, gs://bucket/path"
         ) from error
-    if isinstance(filesystem, fs.LocalFileSystem):
-        return LocalStorage(root.rstrip("/"), durable)
-    return RemoteStorage(filesystem, root.rstrip("/"), location, filesystem.type_name in _WHOLE_UPLOADS)
+    return filesystem, root.rstrip("/")
 
 
 def _as_uri(scheme: str, rest: str) -> str:
