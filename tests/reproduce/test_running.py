@@ -125,6 +125,30 @@ def test_folders_that_cannot_be_written_and_no_processes_are_refused(tmp_path: P
         next(run_many([], Settings(), tmp_path, 0))
 
 
+@pytest.mark.parametrize("file", ["GZ-E1.json", "GZ-E1.png"])
+def test_a_folder_where_a_file_shall_be_is_refused_before_the_run(tmp_path: Path, file: str) -> None:
+    (tmp_path / file).mkdir()
+    with pytest.raises(InputError, match=rf"{file}: it is a folder"):
+        next(run_many([experiment(AssertionError("it was run"))], Settings(), tmp_path, 1))
+
+
+def test_a_folder_that_is_there_but_takes_no_files_is_refused_before_the_run(tmp_path: Path) -> None:
+    with (
+        mock.patch.object(running, "TemporaryFile", side_effect=PermissionError(13, "Permission denied")),
+        pytest.raises(InputError, match=r"cannot write to .*: Permission denied; give another folder with --out"),
+    ):
+        next(run_many([experiment(AssertionError("it was run"))], Settings(), tmp_path, 1))
+
+
+@pytest.mark.parametrize("file", ["GZ-E1.json", "GZ-E1.png"])
+def test_what_cannot_be_written_in_the_end_is_a_failure_of_this_one_alone(tmp_path: Path, file: str) -> None:
+    (tmp_path / file).mkdir()
+    failed = run_fake(Outcome(CHECKS, picture()), tmp_path)
+    assert failed == Failure(
+        "GZ-E1", f"cannot write to {tmp_path / file}: Is a directory; give another folder with --out"
+    )
+
+
 def test_results_that_are_none_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no results in"):
         read_results(tmp_path)

@@ -8,12 +8,13 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from time import perf_counter
 
 from evenflow.errors import EvenflowError, InputError
 from evenflow.reproduce.catalogue import experiment_with
-from evenflow.reproduce.experiment import Experiment, Settings, no_progress
-from evenflow.reproduce.results import Result, command_of, file_stem, to_json
+from evenflow.reproduce.experiment import Experiment, Outcome, Settings, no_progress
+from evenflow.reproduce.results import Result, file_stem, to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,34 +28,45 @@ class Failure:
 def run_one(id_: str, settings: Settings, out: Path) -> Result | Failure:
     """Run the experiment `id_`, write its picture and its result to `out`, and return the result."""
     experiment = experiment_with(id_)
-    started = perf_counter()
     try:
+        started = perf_counter()
         outcome = experiment.run(settings)
+        return _written(experiment, settings, outcome, perf_counter() - started, out)
     except EvenflowError as error:
         return Failure(id_, str(error))
     except Exception as error:  # noqa: BLE001 - the others shall run all the same
         frame = traceback.extract_tb(error.__traceback__)[-1]
         return Failure(id_, f"{type(error).__name__}: {error} ({Path(frame.filename).name}, line {frame.lineno})")
-    seconds = perf_counter() - started
-    stem = file_stem(id_, settings.engine)
-    picture = None
-    if outcome.picture is not None:
-        from evenflow.reproduce.figures import draw  # matplotlib is slow to import
 
-        picture = str(out / f"{stem}.png")
-        draw(outcome.picture, _heading(experiment), command_of(experiment, settings), Path(picture))
+
+def _written(experiment: Experiment, settings: Settings, outcome: Outcome, seconds: float, out: Path) -> Result:
+    """Write the picture and the result to `out` and return the result."""
+    result_file, picture_file = _files(experiment, settings, out)
+    picture = None if outcome.picture is None else str(picture_file)
     result = Result.of(experiment, settings, outcome, seconds, picture)
-    (out / f"{stem}.json").write_bytes(to_json(result))
+    try:
+        result_file.write_bytes(to_json(result))  # first: it is worth more than the picture
+        if outcome.picture is not None:
+            from evenflow.reproduce.figures import draw  # matplotlib is slow to import
+
+            draw(outcome.picture, _heading(experiment), result.command, picture_file)
+    except OSError as error:
+        raise _cannot_write(error.filename or out, error) from error
     return result
+
+
+def _files(experiment: Experiment, settings: Settings, out: Path) -> tuple[Path, Path]:
+    stem = file_stem(experiment.id, settings.engine)
+    return out / f"{stem}.json", out / f"{stem}.png"
 
 
 def run_many(
     experiments: Sequence[Experiment], settings: Settings, out: Path, processes: int
 ) -> Generator[Result | Failure, None, None]:
     """Run the experiments and yield the results in order. Spark runs are never run at the same time."""
-    make_folder(out)
     if processes < 1:
         raise InputError(f"experiments run on at least 1 process, got {processes}")
+    _try_to_write([file for experiment in experiments for file in _files(experiment, settings, out)], out)
     if processes == 1 or len(experiments) == 1 or settings.engine == "spark":
         for experiment in experiments:
             yield run_one(experiment.id, settings, out)
@@ -70,12 +82,21 @@ def run_many(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def make_folder(folder: Path) -> None:
-    """Create `folder` if it is not there."""
+def _try_to_write(files: Sequence[Path], folder: Path) -> None:
+    """Create `folder` if it is not there; refuse it if `files` could not be written there in the end."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
     except OSError as error:
-        raise InputError(f"cannot write to {folder}: {error.strerror}; give another folder with --out") from error
+        raise _cannot_write(folder, error) from error
+    for file in files:
+        if file.is_dir():
+            raise InputError(f"cannot write {file}: it is a folder; remove it, or give another folder with --out")
+
+
+def _cannot_write(where: object, error: OSError) -> InputError:
+    return InputError(f"cannot write to {where}: {error.strerror or error}; give another folder with --out")
 
 
 def _heading(experiment: Experiment) -> str:
