@@ -16,15 +16,14 @@ from hypothesis import strategies as st
 from evenflow.operators import Aggregate
 from evenflow.operators import functions as aggregates
 from evenflow.reproduce.experiment import Check, Verdict
+from evenflow.reproduce.flux.rounds import Rounds
 from evenflow.reproduce.spark_runs.flux import (
     Reaction,
-    Rounds,
     buffer_checks,
     by_second,
     crossing,
     degradation_checks,
     reaction_checks,
-    round_model,
     thrashing_checks,
 )
 from evenflow.reproduce.spark_runs.run import SparkRun, SparkScenario, limited
@@ -97,20 +96,6 @@ class TestSlowLanes:
         assert "RATE LIMITED to 100 rows/s (43% of that where it is slow)" in limited(scenario)
 
 
-class TestRoundModel:
-    def test_it_gives_the_table_of_the_specification(self) -> None:
-        """experiments.md, FX-E3, 32 machines with 64 partitions: 31 moves, 5.75e5 of 6.90e5 at k = 1."""
-        found = round_model(64, [0], lanes=32)
-        assert found.left == 31
-        assert found.rate == pytest.approx(5.75 / 6.90, abs=0.005)
-
-    def test_all_alike_moves_nothing(self) -> None:
-        assert round_model(8, []) == Rounds(1.0, 0)
-        slow = round_model(8, [0, 1, 2, 3])
-        assert slow.rate == pytest.approx(0.43)
-        assert slow.left == 0
-
-
 class TestReadings:
     def test_rates_go_by_what_all_lanes_have_finished(self) -> None:
         found = run_of([1.0] * 4 + [2.0] * 4)
@@ -125,14 +110,24 @@ class TestReadings:
         assert rows.tolist() == pytest.approx([400, 400, 400, 200, 200])
 
     def test_what_a_reaction_is(self) -> None:
-        unloaded = run_of([1.0] * 10)
         static = run_of([1.0] * 6 + [2.5] * 4)
         balancing = run_of([1.0] * 6 + [2.0] * 4 + [1.25] * 20, moves=4)
-        found = Reaction.of(unloaded, static, balancing, last_s=10.0)
+        found = Reaction.of(static, balancing, last_s=10.0)
         assert found.static == pytest.approx(0.4)
         assert found.balanced == pytest.approx(0.8)
-        assert (found.felt_s, found.left) == (7.0, 4)
+        assert (found.felt_s, found.left, found.moves) == (7.0, 4, 4)
         assert 13 <= found.steady_s <= 16
+
+    def test_what_is_steady_only_at_the_end_that_it_is_compared_with_is_not(self) -> None:
+        static = run_of([1.0] * 6 + [2.5] * 4)
+        balancing = run_of([1.0] * 6 + [1.25] * 16 + [2.0] + [1.25] * 4)
+        assert Reaction.of(static, balancing, last_s=10.0).steady_s == float("inf")
+        assert Reaction.of(static, balancing, last_s=2.0).steady_s < float("inf")
+
+    def test_shares_are_of_what_the_lanes_limits_add_up_to_not_of_a_run_that_was_held_up(self) -> None:
+        """Four lanes of 100 rows/s each: 328 rows/s are 82 %, also if a run without load got no more than 364."""
+        balancing = run_of([400 / 328] * 30)
+        assert Reaction.of(run_of([2.5] * 10), balancing, last_s=10.0).balanced == pytest.approx(0.82)
 
     def test_a_crossing_is_from_then_on(self) -> None:
         assert crossing([1, 2, 3], [5, 9, 9], 6) == 2
@@ -151,13 +146,23 @@ class TestVerdicts:
         assert verdicts(checks) == ["differs"] * 3
         assert verdicts(buffer_checks([0, 1], [0.6, 0.7], [1], [0.6, 0.8])) == ["shape holds", "shape holds", "differs"]
 
+    def test_more_than_the_lanes_can_do_is_no_match(self) -> None:
+        checks = buffer_checks([0, 1, 8], [0.51, 0.80, 0.89], [1], [0.51, 0.59])
+        assert verdicts(checks) == ["match", "differs", "match"]
+        assert "not measured right" in checks[1].why
+        _, _, with_balancing, *_ = reaction_checks(Reaction(0.43, 0.9, 6.5, 20.0, 7, 9), Rounds(0.76, 7, 7))
+        assert with_balancing.verdict is Verdict.DIFFERS
+        assert "not measured right" in with_balancing.why
+
     def test_a_reaction_as_published_and_one_that_fails(self) -> None:
-        model = Rounds(0.8, 4)
-        good = reaction_checks(Reaction(0.43, 0.8, 6.5, 20.0, 4), model)
+        model = Rounds(0.8, 4, 4)
+        good = reaction_checks(Reaction(0.43, 0.8, 6.5, 20.0, 4, 6), model)
         assert verdicts(good) == ["match"] * 5
-        middling = reaction_checks(Reaction(0.55, 0.7, 14.5, 60.0, 2), model)
+        assert good[3].ours == "4, with 6 moves in all (4 there)"
+        middling = reaction_checks(Reaction(0.55, 0.7, 14.5, 60.0, 2, 2), model)
         assert verdicts(middling) == ["shape holds"] * 5
-        bad = reaction_checks(Reaction(0.9, 0.9, 4.0, float("inf"), 0), Rounds(1.0, 4))
+        bad = reaction_checks(Reaction(0.9, 0.9, 4.0, float("inf"), 0, 0), Rounds(1.0, 4, 4))
+        assert bad[4].ours == "not within the run"
         assert [check.verdict for check in bad] == [Verdict.DIFFERS] * 5
 
     def test_degradation(self) -> None:

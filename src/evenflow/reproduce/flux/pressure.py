@@ -7,34 +7,44 @@ from typing import Any
 
 import numpy as np
 
-from evenflow.reproduce.experiment import Experiment, Outcome, Panel, Picture, Series, Settings
+from evenflow.reproduce.experiment import Check, Experiment, Outcome, Panel, Picture, Series, Settings
 from evenflow.reproduce.flux.cluster import (
     BIG_PARTITION_BYTES,
+    CONNECTION,
     MACHINE_BYTES,
     MACHINES,
     PRESSED_BYTES,
+    SERVICE_S,
     SKEW_BUFFER,
     Setup,
     evenly_spread,
     memory_run,
     run,
 )
-from evenflow.reproduce.flux.readings import from_then_on, latency_per_second, level, per_second, rounded
+from evenflow.reproduce.flux.readings import (
+    from_then_on,
+    in_memory_from,
+    latency_per_second,
+    level,
+    per_second,
+    rounded,
+)
 from evenflow.reproduce.verdicts import checked, holds, within
 from evenflow.sim.quantum import Fixed, Network, Timeline
 
 _PARTITIONS = 128
 _FROM_S = 1.0
 _E5_RULE = (
-    "Static resumes at t = 15 s: match within 10 %, shape within a factor of 1.5; before that both are stalled: "
-    "match if at least 8 s are below 10 % of full, shape if 4. Static after it: match if below 60 % of full for "
+    "Static resumes at t = 15 s, from when on it stays above 12 % of full: match within 10 %, shape within a factor of "
+    "1.5; before that both are stalled: match if at least 8 s are below 10 % of full with and without repartitioning, "
+    "shape if 4. Static after it: match if below 60 % of full for "
     "good, shape below 90 %. Repartitioning: from when on nothing is on disk and the rate is at least 90 % of "
     "full (published t = 37 s, 'reaches the unloaded case'): match within 15 %, shape if at any time in the run."
 )
 _E6_RULE = (
-    "While spilled input is processed: match if the mean latency of a second rises at least tenfold over the in- "
-    "memory one under both, shape if threefold. At the end with repartitioning: match if at most twice the in- "
-    "memory latency, shape if below a tenth of static's."
+    "While spilled input is processed: match if the mean latency of a second rises at least tenfold over the "
+    "in-memory one under both, shape if threefold. At the end with repartitioning: match if at most twice the "
+    "in-memory latency, shape if below a tenth of static's."
 )
 _E7_RULE = (
     "Static at k = 1: match if below 60 % of full, shape below 90 %. Repartitioning below half of the machines: "
@@ -69,16 +79,9 @@ def _run_e5(settings: Settings) -> Outcome:
     static, moved, setup = _reaction(settings)
     full = setup.full_rate
     resumes = from_then_on(static, 0.12 * full)
-    stalled = int((static.throughput < 0.1 * full).sum())
-    static_end, back = level(static, 20) / full, max(from_then_on(moved, 0.9 * full), _in_memory_from(moved))
+    static_end, back = level(static, 20) / full, max(from_then_on(moved, 0.9 * full), in_memory_from(moved))
     checks = (
-        checked(
-            "256 MB are written first: how long almost nothing is served",
-            "about 14 s",
-            f"{stalled} s below 10 % of full",
-            holds(stalled >= 8, stalled >= 4),  # noqa: PLR2004 - the bounds of the rule
-            "the skew buffers keep the other machines going for the first seconds",
-        ),
+        _stall_check(static, moved, full, resumes),
         checked(
             "static processes again",
             "from t = 15 s",
@@ -101,15 +104,23 @@ def _run_e5(settings: Settings) -> Outcome:
             "one partition leaves per round; a round is as long as the disk work that its extraction waits for",
         ),
     )
-    return Outcome(checks, _over_time(static, moved, "throughput"), _reaction_data(static, moved), _size(setup))
+    return Outcome(
+        checks, _over_time(static, moved, "throughput"), _reaction_data(static, moved), _size(setup), (settings.seed,)
+    )
 
 
-def _in_memory_from(timeline: Timeline) -> float:
-    """Return from when on nothing is on disk, infinity if something is in the end."""
-    some = np.flatnonzero(timeline.spilled)
-    if some.size and some[-1] == timeline.spilled.size - 1:
-        return float("inf")
-    return float(timeline.time_s[some[-1]]) if some.size else 0.0
+def _stall_check(static: Timeline, moved: Timeline, full: float, resumes_s: float) -> Check:
+    """Compare for how long almost nothing is served before the static run resumes, under both."""
+    stalled = [int((one.throughput[one.rows(0.0, resumes_s)] < 0.1 * full).sum()) for one in (static, moved)]
+    return checked(
+        "256 MB are written first: how long almost nothing is served",
+        "about 14 s under both",
+        f"{stalled[0]} s below 10 % of full static, {stalled[1]} s with repartitioning",
+        holds(min(stalled) >= 8, min(stalled) >= 4),  # noqa: PLR2004 - the bounds of the rule
+        "the skew buffers keep the other machines going for the first seconds; with repartitioning partitions leave "
+        f"while others are written: at most {int(moved.spilled.max())} are on disk, not {int(static.spilled.max())}, "
+        "and the writing is over sooner",
+    )
 
 
 def _run_e6(settings: Settings) -> Outcome:
@@ -134,7 +145,9 @@ def _run_e6(settings: Settings) -> Outcome:
             "partitions are still on disk at the end of the run",
         ),
     )
-    return Outcome(checks, _over_time(static, moved, "latency"), _reaction_data(static, moved), _size(setup))
+    return Outcome(
+        checks, _over_time(static, moved, "latency"), _reaction_data(static, moved), _size(setup), (settings.seed,)
+    )
 
 
 def _over_time(static: Timeline, moved: Timeline, what: str) -> Picture:
@@ -254,7 +267,13 @@ def _run_e7(settings: Settings) -> Outcome:
             "partitions do not fill the memory as counted in FX-A18",
         ),
     )
-    return Outcome(checks, _by_count(found, moved, static, "throughput"), _by_count_data(found), _size(found.setup))
+    return Outcome(
+        checks,
+        _by_count(found, moved, static, "throughput"),
+        _by_count_data(found),
+        _size(found.setup),
+        (settings.seed,),
+    )
 
 
 def _run_e8(settings: Settings) -> Outcome:
@@ -265,13 +284,14 @@ def _run_e8(settings: Settings) -> Outcome:
     below = max(latency for count, latency in by_count.items() if count < found.half)
     at_knee = by_count[found.half]
     oldest = float(found.static[0].latency_max_s[found.static[0].rows(found.static[0].time_s[-1] - found.last_s)].max())
+    on_disk = int(found.static[0].spilled[-1])
     checks = (
         checked(
             "static, one machine pressed",
             "orders of magnitude above; 42 on disk, 0.9 s per swap: 38 s per cycle",
             f"{static[0] / in_memory:.0f} times the in-memory latency; the oldest tuple waited {oldest:.0f} s",
-            holds(static[0] >= 100 * in_memory and abs(oldest - 38) <= 38 / 3, static[0] >= 10 * in_memory),
-            "a cycle takes longer than the paper's: a partition works off all its spooled input before the next swap",
+            holds(static[0] >= _ORDERS * in_memory and _as_a_cycle(oldest), static[0] >= 10 * in_memory),
+            _why_static(static[0], in_memory, oldest, on_disk / found.setup.slots),
         ),
         checked(
             "repartitioning, while the cluster's memory suffices",
@@ -288,7 +308,31 @@ def _run_e8(settings: Settings) -> Outcome:
             "one partition per machine on disk is few of all tuples",
         ),
     )
-    return Outcome(checks, _by_count(found, moved, static, "latency"), _by_count_data(found), _size(found.setup))
+    return Outcome(
+        checks, _by_count(found, moved, static, "latency"), _by_count_data(found), _size(found.setup), (settings.seed,)
+    )
+
+
+_ORDERS = 100
+_CYCLE_S = 38.0
+
+
+def _as_a_cycle(oldest_s: float) -> bool:
+    return abs(oldest_s - _CYCLE_S) <= _CYCLE_S / 3
+
+
+def _why_static(latency_s: float, in_memory_s: float, oldest_s: float, on_disk: float) -> str:
+    """Say which of the two parts of the statement does not hold, and why."""
+    low = (
+        f"only {on_disk:.1%} of the tuples are of partitions on disk: half of a cycle for them is "
+        f"{on_disk * oldest_s / 2:.2g} s in the mean of all. And the latency in memory, of which the paper prints no "
+        f"number, is {in_memory_s * 1e3:.0f} ms already: connections are full, with {MACHINES * CONNECTION:.0f} tuples "
+        f"before each machine, {MACHINES * CONNECTION * SERVICE_S * 1e3:.0f} ms of its work"
+    )
+    far = "the cycle differs: a partition works off all its spooled input before the next swap"
+    return "; ".join(
+        [low] * (latency_s < _ORDERS * in_memory_s) + [far] * (not _as_a_cycle(oldest_s)),
+    )
 
 
 def _by_count(found: _Degradation, moved: list[float], static: list[float], what: str) -> Picture:

@@ -31,6 +31,24 @@ def from_then_on(timeline: Timeline, low: float, high: float = float("inf")) -> 
     return float(timeline.time_s[outside[-1]]) if outside.size else 0.0
 
 
+def steady_from(timeline: Timeline, last_s: float, low: float = 0.95, high: float = 1.05) -> float:
+    """Return from when on the throughput stays between shares of its final level, that of the last seconds.
+
+    Infinity if it does so only within those seconds: they are what it is compared with.
+    """
+    final = level(timeline, last_s)
+    since_s = from_then_on(timeline, low * final, high * final)
+    return since_s if since_s <= float(timeline.time_s[-1]) - last_s else float("inf")
+
+
+def in_memory_from(timeline: Timeline) -> float:
+    """Return from when on nothing is on disk, infinity if something is in the end."""
+    some = np.flatnonzero(timeline.spilled)
+    if some.size and some[-1] == timeline.spilled.size - 1:
+        return float("inf")
+    return float(timeline.time_s[some[-1]]) if some.size else 0.0
+
+
 def per_second(label: str, timeline: Timeline) -> Series:
     """Return the throughput over time, as in the paper's figures."""
     return Series(label, timeline.time_s.tolist(), timeline.throughput.tolist())

@@ -9,6 +9,7 @@ import numpy as np
 from evenflow.reproduce.experiment import Experiment, Outcome, Panel, Picture, Series, Settings
 from evenflow.reproduce.flux.cluster import (
     BIG_PARTITION_BYTES,
+    DISK,
     MACHINE_BYTES,
     MACHINES,
     SKEW_BUFFER,
@@ -26,6 +27,10 @@ _RULE = (
 )
 _MACHINES = 2
 _ON_DISK = 12  # of 128 partitions, on each machine
+_BLOCKED = (
+    f"a swap blocks its machine for {2 * BIG_PARTITION_BYTES / DISK.read:.1f} s, and the tuples in memory wait too; "
+    "where t_gap is shorter that is most of the latency"
+)
 
 
 def _run(settings: Settings) -> Outcome:
@@ -45,9 +50,12 @@ def _run(settings: Settings) -> Outcome:
             f"more {what}",
             ", ".join(f"{gap:g} s: {value:.3g}" for gap, value in zip(gaps, values, strict=True)),
             holds(_grows(values) and values[-1] > values[0], values[-1] > values[0]),
-            "in part of the range the swaps no longer decide",
+            why,
         )
-        for what, values in (("throughput", rates), ("latency", latencies))
+        for what, values, why in (
+            ("throughput", rates, "where t_gap is long, a swap more or less is little of the time"),
+            ("latency", latencies, _BLOCKED),
+        )
     )
     panels = [
         Panel("Throughput", "t_gap (s)", "throughput (tuples/s)", (Series("static", gaps, rates),), log_x=True),
@@ -55,7 +63,7 @@ def _run(settings: Settings) -> Outcome:
     ]
     data = {"gap_s": gaps, "throughput": rounded(np.array(rates)), "latency_s": rounded(np.array(latencies))}
     note = f"{_MACHINES} machines, {_ON_DISK} of 128 partitions on disk at each, {setup.duration_s:g} s"
-    return Outcome(checks, Picture(panels), data, note)
+    return Outcome(checks, Picture(panels), data, note, (settings.seed,))
 
 
 def _grows(values: list[float]) -> bool:

@@ -79,7 +79,7 @@ def _run(settings: Settings) -> Outcome:
         ),
     )
     data = {"buffer_tuples": sizes, "flux": flux, "exchange": exchange, "limit": _LIMIT}
-    return Outcome(checks, Picture([panel], columns=1), data)
+    return Outcome(checks, Picture([panel], columns=1), data, seeds=(settings.seed,))
 
 
 E1 = Experiment("FX-E1", "Fig. 3", "Transient skew buffer against Exchange", _RULE, _run)

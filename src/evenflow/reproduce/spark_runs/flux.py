@@ -13,23 +13,27 @@ from typing import Any
 
 import numpy as np
 
-from evenflow.model import LaneLoad, LoadView, RoutingTable, SlotLoads, window_of
+from evenflow.model import RoutingTable
 from evenflow.model.slots import FloatArray
-from evenflow.policies import policy_named, proposal_of
+from evenflow.policies import policy_named
 from evenflow.reproduce.experiment import Check, Outcome, Panel, Picture, Series, Settings
 from evenflow.reproduce.flux.cluster import LOADED_SPEED, evenly_spread, self_similar
+from evenflow.reproduce.flux.rounds import Rounds, round_model
 from evenflow.reproduce.spark_runs.run import SparkRun, SparkScenario, decide_by, limited, run_on_spark, warm_spark
 from evenflow.reproduce.spark_runs.slow import SlowSpan
 from evenflow.reproduce.verdicts import checked, holds
 
 _LANES = 4
 _CAPACITY = 1_000.0
+_FULL = _LANES * _CAPACITY  # rows per second that the lanes' limits add up to: what shares are shares of
 _FILE_S = 0.2
 _AHEAD = 3.0  # times as much comes in as the lanes serve: an epoch is one file, 0.6 s of their work
 _EPOCH_S = _FILE_S * _AHEAD
 _SLACK = 1  # epochs by which a lane may lag behind; what is under way when slots move delays the next round
 _COARSE = 8  # slots per lane: few rounds to the end
 _BEGIN_S = 2.0  # not counted: the first epochs fill the lanes
+_BELOW, _ABOVE = 0.05, 0.02  # how far off the lanes' limit a rate may be; above it is only what measuring errs by
+_MISMEASURED = "the rate is not measured right"
 _BUSY_MACHINE = "other work on the machine makes epochs longer, and lanes wait for them"
 _AT_ONCE = {"settle_windows": 0, "warm_up_windows": 1}
 
@@ -61,48 +65,20 @@ def _arms(arms: Sequence[SparkScenario], settings: Settings) -> list[SparkRun]:
     return runs
 
 
-def _note(scenario: SparkScenario, full: float) -> str:
-    """Return what every result has to say about itself; `full` is the rate without external load."""
-    reached = full / (scenario.lanes * scenario.capacity)
+def _note(scenario: SparkScenario, unloaded: float) -> str:
+    """Return what every result has to say about itself; `unloaded` is the share served without external load."""
     return (
-        f"{limited(scenario)} More comes in than lanes serve: throughput is theirs. Without external load they served "
-        f"{reached:.0%} of what their limits add up to. The paper has 32 machines; a slow one of {scenario.lanes} "
-        f"weighs more: the limit with one slow is {_limit(1):.1%}, not 98.2 %."
+        f"{limited(scenario)} More comes in than lanes serve: throughput is theirs. Shares are of what the lanes' "
+        f"limits add up to; without external load they served {unloaded:.0%} of it: keys do not fall on lanes quite "
+        f"evenly, the others wait for the fullest, and an epoch costs something. That is no measure to divide by: "
+        f"balancing evens out the keys too, and would come out above what the lanes can do. The paper has 32 machines; "
+        f"a slow one of {scenario.lanes} weighs more: the limit with one slow is {_limit(1):.1%}, not 98.2 %."
     )
 
 
 def _limit(slow: int) -> float:
     """Return the share of the full rate that lanes could serve with so many slow ones, if nobody waited."""
     return 1 - (1 - LOADED_SPEED) * slow / _LANES
-
-
-@dataclass(frozen=True)
-class Rounds:
-    """What the pair rule comes to without chance: share of the full rate, slots that left the first slow lane."""
-
-    rate: float
-    left: int
-
-
-def round_model(slots_per_lane: int, slow: Sequence[int], lanes: int = _LANES, rounds: int = 1_000) -> Rounds:
-    """Let the policy itself decide on windows without chance, until it moves nothing; lanes wait for the slowest."""
-    slots = slots_per_lane * lanes
-    table = RoutingTable.even(slots, lanes)
-    speeds = np.where(np.isin(np.arange(lanes), slow), LOADED_SPEED, 1.0)
-    policy, memory = policy_named("flux-load"), None
-    records = np.full(slots, 1_000)
-    for _ in range(rounds):
-        took_s = table.sum_by_lane(records) / speeds
-        loads = [LaneLoad(lane, took_s.max() - took, took_s.max()) for lane, took in enumerate(took_s.tolist())]
-        window = window_of(table, SlotLoads.of(records, records / 1e3, np.ones(slots)), loads)
-        proposal = proposal_of(policy, LoadView((window,), table, memory))
-        memory = proposal.memory
-        if not proposal.moves:
-            break
-        table = table.apply(proposal.moves)
-    took_s = table.sum_by_lane(records) / speeds
-    left = slots_per_lane - int((table.owners == slow[0]).sum()) if slow else 0
-    return Rounds(float(records.sum() / lanes / took_s.max()), left)
 
 
 # --- FX-E1: the transient skew buffer -------------------------------------------------------------------------------
@@ -120,32 +96,35 @@ def run_e1(settings: Settings) -> Outcome:
     buffered = [_scenario(seconds, settings, slow=visits, max_lag=lag) for lag in lags]
     in_step = [_scenario(seconds, settings, slow=visits, max_lag=0, files_per_epoch=lag + 1) for lag in compared]
     *runs, steady = _arms([*buffered, *in_step, unloaded], settings)
-    full, rest = steady.pace(_BEGIN_S), [run.rate(_BEGIN_S) for run in runs]
-    flux = [rate / full for rate in rest[: len(lags)]]
-    exchange = [flux[0], *(rate / full for rate in rest[len(lags) :])]
+    unloaded_share, rest = steady.pace(_BEGIN_S) / _FULL, [run.rate(_BEGIN_S) / _FULL for run in runs]
+    flux = rest[: len(lags)]
+    exchange = [flux[0], *rest[len(lags) :]]
     checks = buffer_checks(lags, flux, compared, exchange)
     rows = _EPOCH_S * _LANES * _CAPACITY
     panel = Panel(
         "Effect of short-term imbalances",
         "rows that may be under way",
-        "share of the unloaded throughput",
+        "share of what the lanes' limits add up to",
         (
             Series("lanes on their own (max_lag)", [rows * (lag + 1) for lag in lags], flux),
             Series("lock-step, longer epochs", [rows * (lag + 1) for lag in [0, *compared]], exchange),
             Series("limit: nobody waits", [rows, rows * (lags[-1] + 1)], [_limit(1)] * 2),
         ),
     )
-    data = {"max_lag": lags, "flux": flux, "lock_step": exchange, "unloaded_rows_per_s": full, "limit": _limit(1)}
-    return Outcome(checks, Picture([panel], columns=1), data, _note(buffered[0], full))
+    data = {"max_lag": lags, "flux": flux, "lock_step": exchange, "unloaded": unloaded_share, "limit": _limit(1)}
+    return Outcome(
+        checks, Picture([panel], columns=1), data, _note(buffered[0], unloaded_share), seeds=(settings.seed,)
+    )
 
 
 def buffer_checks(
     lags: Sequence[int], flux: Sequence[float], compared: Sequence[int], exchange: Sequence[float]
 ) -> tuple[Check, ...]:
-    """Compare shares of the unloaded rate by `max_lag`, and in lock-step with the space of 0 and of `compared`."""
+    """Compare shares of the full rate by `max_lag`, and in lock-step with the space of 0 and of `compared`."""
     growing = all(later >= earlier - 0.05 for earlier, later in pairwise(flux))
     equal = [flux[lags.index(lag)] for lag in compared]
-    ahead = [f > e or min(f, e) >= _limit(1) - 0.05 for f, e in zip(equal, exchange[1:], strict=True)]
+    possible = flux[-1] <= _limit(1) + _ABOVE
+    ahead = [f > e or min(f, e) >= _limit(1) - _BELOW for f, e in zip(equal, exchange[1:], strict=True)]
     return (
         checked(
             "no buffer, one lane slow at a time",
@@ -158,8 +137,8 @@ def buffer_checks(
             "with growing buffer the rate nears the unloaded one",
             f"approaches it; the limit here is {_limit(1):.0%}",
             ", ".join(f"max_lag {lag}: {rate:.0%}" for lag, rate in zip(lags, flux, strict=True)),
-            holds(growing and flux[-1] >= _limit(1) - 0.05, flux[-1] > flux[0]),
-            _BUSY_MACHINE,
+            holds(possible and growing and flux[-1] >= _limit(1) - _BELOW, possible and flux[-1] > flux[0]),
+            _BUSY_MACHINE if possible else f"above what the lanes can do: {_MISMEASURED}",
         ),
         checked(
             "against lock-step with as many rows under way",
@@ -190,8 +169,8 @@ def run_e2(settings: Settings) -> Outcome:
         plain,
     ]
     static, balancing, unloaded = _arms(arms, settings)
-    found = Reaction.of(unloaded, static, balancing, 4.0 if settings.quick else 10.0)
-    model = round_model(slots_per_lane, [0])
+    found = Reaction.of(static, balancing, 4.0 if settings.quick else 10.0)
+    model = round_model(slots_per_lane, [0], _LANES)
     names = ("no lane slow", "one slow, no balancing", "one slow, balancing")
     panel = Panel(
         "Balancing processing load",
@@ -210,9 +189,8 @@ def run_e2(settings: Settings) -> Outcome:
         "felt_s": found.felt_s,
         "steady_s": found.steady_s,
     }
-    return Outcome(
-        reaction_checks(found, model), Picture([panel], columns=1), data, _note(balancing.scenario, found.full)
-    )
+    note = _note(balancing.scenario, unloaded.pace(_BEGIN_S) / _FULL)
+    return Outcome(reaction_checks(found, model), Picture([panel], columns=1), data, note, seeds=(settings.seed,))
 
 
 def by_second(run: SparkRun) -> tuple[FloatArray, FloatArray]:
@@ -223,19 +201,19 @@ def by_second(run: SparkRun) -> tuple[FloatArray, FloatArray]:
 
 @dataclass(frozen=True)
 class Reaction:
-    """What is read off the three runs; rates as shares of that without load (`full`), times from the beginning."""
+    """What is read off two runs; rates as shares of what the lanes' limits add up to, times from the beginning."""
 
     static: float
     balanced: float
     felt_s: float
     steady_s: float
     left: int
-    full: float = 1.0
+    moves: int
 
     @classmethod
-    def of(cls, unloaded: SparkRun, static: SparkRun, balancing: SparkRun, last_s: float) -> Reaction:
+    def of(cls, static: SparkRun, balancing: SparkRun, last_s: float) -> Reaction:
         """Read them off; `last_s` is how long at the end counts as the end."""
-        full = unloaded.pace(_BEGIN_S)
+        full = balancing.scenario.lanes * balancing.scenario.capacity
         end_s = float(balancing.finished_s[-1])
         level = balancing.rate(end_s - last_s)
         times, rows = by_second(balancing)
@@ -247,9 +225,11 @@ class Reaction:
         smooth = np.convolve(rows, np.ones(3) / 3, "same")[1:-1]  # an epoch is most of a second
         unsteady = np.flatnonzero(smooth < 0.9 * level)
         steady = float(times[unsteady[-1] + 1]) if unsteady.size else 0.0
+        if steady > end_s - last_s:  # the end is what it is compared with
+            steady = float("inf")
         left = sum((move["source"] == 0) - (move["target"] == 0) for move in balancing.moves)
         stuck = static.rate(felt if np.isfinite(felt) else _LOAD_FROM_S)
-        return cls(stuck / full, level / full, felt, steady, left, full)
+        return cls(stuck / full, level / full, felt, steady, left, len(balancing.moves))
 
 
 def reaction_checks(found: Reaction, model: Rounds, max_lag: int = _SLACK) -> tuple[Check, ...]:
@@ -257,6 +237,7 @@ def reaction_checks(found: Reaction, model: Rounds, max_lag: int = _SLACK) -> tu
     slack_s = (max_lag + 1) * _EPOCH_S / (1 - LOADED_SPEED)  # until the others are so many epochs ahead
     after_s = found.felt_s - _LOAD_FROM_S
     took_s = found.steady_s - found.felt_s
+    possible = found.balanced <= _limit(1) + _ABOVE
     return (
         checked(
             "the load is felt only when the skew buffer is full",
@@ -270,26 +251,31 @@ def reaction_checks(found: Reaction, model: Rounds, max_lag: int = _SLACK) -> tu
             "falls and stays (head-of-line blocking: 43 %)",
             f"{found.static:.0%} of full",
             holds(abs(found.static - LOADED_SPEED) <= 0.06, found.static < 0.6),  # noqa: PLR2004 - the bounds of the rule
-            "the rate without load, of which it is a share, was itself held up: " + _BUSY_MACHINE,
+            _BUSY_MACHINE,
         ),
         checked(
             "with balancing",
             f"83 % of full or more on 32 machines; the same rule without chance on these: {model.rate:.0%}",
             f"{found.balanced:.0%} of full",
-            holds(found.balanced >= model.rate - 0.05, found.balanced > found.static + 0.1),
-            "the run ends before the moves do, or chance stops the rule earlier",
+            holds(
+                possible and found.balanced >= model.rate - _BELOW,
+                possible and found.balanced > found.static + 0.1,
+            ),
+            "the run ends before the moves do, or chance stops the rule earlier"
+            if possible
+            else f"above what the lanes can do, {_limit(1):.0%}: {_MISMEASURED}",
         ),
         checked(
             "slots that left the slow lane",
             f"32 of 64; the same rule without chance on these lanes: {model.left}",
-            f"{found.left}",
+            f"{found.left}, with {found.moves} moves in all ({model.moves} there)",
             holds(abs(found.left - model.left) <= 1, abs(found.left - model.left) <= 3),  # noqa: PLR2004
             "windows are an epoch long: utilisations stray, and a pair more or less passes the threshold",
         ),
         checked(
             "time from feeling the load to a steady rate",
             "9 s",
-            f"{took_s:.0f} s",
+            f"{took_s:.0f} s" if np.isfinite(took_s) else "not within the run",
             holds(took_s <= 2.5 * _PAPER_STEADY_S, bool(np.isfinite(took_s))),
             "a round takes some epochs: one to measure, one to move with, and what is under way",
         ),
@@ -309,31 +295,31 @@ def run_e3(settings: Settings) -> Outcome:
         *(_scenario(long, settings, _COARSE, slow=spans, actions=[decide_by("flux-load")]) for spans in slow),
     ]
     runs = _arms(arms, settings)
-    full = max(run.pace(_BEGIN_S) for run in (runs[0], runs[len(counts)]))
-    static = [run.rate(_BEGIN_S) / full for run in runs[: len(counts)]]
-    balanced = [run.rate(float(run.finished_s[-1]) / 2) / full for run in runs[len(counts) :]]
-    model = [round_model(_COARSE, evenly_spread(count, _LANES)).rate for count in counts]
+    static = [run.rate(_BEGIN_S) / _FULL for run in runs[: len(counts)]]
+    balanced = [run.rate(float(run.finished_s[-1]) / 2) / _FULL for run in runs[len(counts) :]]
+    model = [round_model(_COARSE, evenly_spread(count, _LANES), _LANES).rate for count in counts]
     panel = Panel(
         "Graceful degradation",
         f"lanes with external load, of {_LANES}",
         "steady throughput (rows/s)",
         (
-            Series("ideal", counts, [full * _limit(count) for count in counts]),
-            Series("balancing", counts, [full * share for share in balanced]),
-            Series("round model", counts, [full * share for share in model], kind="points"),
-            Series("no balancing", counts, [full * share for share in static]),
+            Series("ideal", counts, [_FULL * _limit(count) for count in counts]),
+            Series("balancing", counts, [_FULL * share for share in balanced]),
+            Series("pair rule without chance", counts, [_FULL * share for share in model], kind="points"),
+            Series("no balancing", counts, [_FULL * share for share in static]),
         ),
     )
     data = {
         "slow_lanes": counts,
-        "full_rows_per_s": full,
+        "full_rows_per_s": _FULL,
         "static": static,
         "balanced": balanced,
         "round_model": model,
         "moves": [len(run.moves) for run in runs[len(counts) :]],
     }
     checks = degradation_checks(counts, static, balanced, model)
-    return Outcome(checks, Picture([panel], columns=1), data, _note(arms[-1], full))
+    note = _note(arms[-1], runs[0].pace(_BEGIN_S) / _FULL)
+    return Outcome(checks, Picture([panel], columns=1), data, note, seeds=(settings.seed,))
 
 
 def degradation_checks(
@@ -364,7 +350,8 @@ def degradation_checks(
             ", ".join(f"k={count}: {share:.0%}" for count, share in zip(counts, model, strict=True)),
             f"off by up to {missed:.0%}",
             holds(missed <= 0.1, missed <= 0.2),  # noqa: PLR2004
-            "rounds were still going on in the half of the run that is measured, or chance let more pairs pass",
+            "keys do not fall on lanes quite evenly, the others wait for the fullest, and an epoch costs something; or "
+            "rounds were still going on in the half of the run that is measured",
         ),
     )
 
@@ -441,7 +428,7 @@ def run_e4(settings: Settings) -> Outcome:
         f"all, serves nothing until it has come. The hottest slot has {hottest_share:.0%} of the rows (self-similar "
         f"80/20 over {slots} slots). {_AFTER_A_LOOK}"
     )
-    return Outcome(thrashing_checks(deltas, static, swept), Picture(panels), data, note)
+    return Outcome(thrashing_checks(deltas, static, swept), Picture(panels), data, note, seeds=(settings.seed,))
 
 
 def crossing(deltas: Sequence[float], rates: Sequence[float], bound: float) -> float:

@@ -178,15 +178,23 @@ def run_e3(settings: Settings) -> Outcome:
             holds(batched.peak_s < sudden.peak_s, batched.peak_s <= _NEAR * sudden.peak_s),
             "the old lanes stay overloaded while bins wait for their turn",
         ),
-        checked(
-            "time to a stable latency, batched against sudden",
-            "the faster stabilisation does not occur (a negative result)",
-            f"{batched.stable_after_s:.1f} s against {sudden.stable_after_s:.1f} s (nan: not within the run)",
-            no_earlier(batched.stable_after_s, sudden.stable_after_s),
-            "here it does occur, or neither is stable within the run",
-        ),
+        stability_check(batched.stable_after_s, sudden.stable_after_s),
     )
     return _outcome(checks, arms)
+
+
+def stability_check(batched_s: float, sudden_s: float) -> Check:
+    """Compare when latencies are stable; NaN is not within the run."""
+    ours = [
+        f"after {took_s:.1f} s" if np.isfinite(took_s) else "not within the run" for took_s in (batched_s, sudden_s)
+    ]
+    return checked(
+        "time to a stable latency, batched against sudden",
+        "the faster stabilisation does not occur (a negative result)",
+        f"batched {ours[0]}, sudden {ours[1]}",
+        no_earlier(batched_s, sudden_s),
+        "neither is stable within the run" if np.isnan(batched_s) else "here it does occur",
+    )
 
 
 def _peaks(sudden: Migrated, fluid: Migrated) -> tuple[Check, ...]:
@@ -230,4 +238,5 @@ def _outcome(checks: tuple[Check, ...], arms: Sequence[Migrated]) -> Outcome:
         }
         for arm in arms
     }
-    return Outcome(checks, Picture([panel], columns=1), data, limited(arms[0].run.scenario))
+    scenario = arms[0].run.scenario
+    return Outcome(checks, Picture([panel], columns=1), data, limited(scenario), seeds=(scenario.seed,))
