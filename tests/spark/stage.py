@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,7 +84,8 @@ class Stage:
         stage = cls(place, **how)
         for lane in range(stage.lanes):
             stage.join(lane)
-            stage.adopt(lane)
+            if stage.told(lane, Adopt):
+                stage.adopt(lane)
         return stage
 
     # --- the sender ----------------------------------------------------------------------------------------------
@@ -217,14 +218,19 @@ class Stage:
         return f"f{self._files}"
 
     def _load(self, epoch: int, parts: Iterable[Any], slots: list[int], seconds: float, size: int) -> EpochLoad:
-        rows = sum(_rows(part) for part in parts)
-        columns = SlotColumns(tuple(slots), (1,) * len(slots), (0.1,) * len(slots), (size,) * len(slots))
-        return EpochLoad(epoch, columns, rows, seconds if rows else 0.0)
-
-
-def _rows(part: Any) -> int:
-    counts = dict(zip(part.segment.slots, part.segment.counts, strict=True))
-    return sum(counts[slot] for slot in (part.segment.slots if part.slots is None else part.slots))
+        """Say what an epoch cost: 0.1 s for each row of a slot, and what the slots of the work hold."""
+        rows = Counter[int]()
+        for part in parts:
+            counts = dict(zip(part.segment.slots, part.segment.counts, strict=True))
+            rows.update({slot: counts[slot] for slot in (counts if part.slots is None else part.slots)})
+        listed = sorted({*rows, *(slots if size else ())})
+        columns = SlotColumns(
+            tuple(listed),
+            tuple(rows[slot] for slot in listed),
+            tuple(0.1 * rows[slot] for slot in listed),
+            (size,) * len(listed),
+        )
+        return EpochLoad(epoch, columns, rows.total(), seconds if rows else 0.0)
 
 
 def folded(work: Work) -> dict[int, list[int]]:

@@ -20,6 +20,12 @@ def settled(stage: Stage) -> list[int]:
     return [entry.move.slot for entry in stage.controller.journal.of(PhaseChanged) if entry.after is Phase.SETTLED]
 
 
+def costs(stage: Stage, first: int = 0) -> dict[int, list[int]]:
+    """Return what each slot cost by the windows from an epoch on, in rows of the epoch that closes each."""
+    windows = [window for window, _ in stage.controller.journal.windows]
+    return {window.epochs[1]: window.slots.records.tolist() for window in windows if window.epochs[0] >= first}
+
+
 class TestPace:
     def test_a_lane_that_is_behind_holds_up_nobody(self, tmp_path: Path) -> None:
         stage = Stage.ready(tmp_path)
@@ -68,6 +74,19 @@ class TestPace:
         stage.accept()
         assert stage.done(2).advances == ()
         assert stage.conductor.lanes[2].epoch == 0
+
+    def test_a_lane_without_slots_that_answers_late_holds_up_no_window(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path, slots=2, lanes=3)  # lane 2 has none
+        for _ in range(2):
+            stage.accept()
+            for lane in (0, 1):
+                stage.run(lane)
+        assert costs(stage) == {}
+        stage.done(2)  # epoch 0; epoch 1 is over: nobody will ask the lane for it
+        assert not stage.told(2, Work)
+        assert costs(stage) == {0: [1, 1], 1: [1, 1]}
+        last, _ = stage.controller.journal.windows[-1]
+        assert [lane.utilisation for lane in last.lanes][2] == 0.0
 
 
 class TestAtOnce:
@@ -163,24 +182,62 @@ class TestCatchingUp:
         # One behind now: it draws level in one go.
         assert folded(stage.done(1)) == {7: [0], 8: [0, 2, 3]}
 
-    def test_what_catching_up_costs_is_reported_with_the_next_epoch(self, tmp_path: Path) -> None:
+    def test_what_is_caught_up_is_no_cost_of_the_epoch_it_is_done_with(self, tmp_path: Path) -> None:
+        """AF-A26: the first window after a move is as the ones after it, whatever the slot had to catch up."""
         stage = Stage.ready(tmp_path)
         for _ in range(4):
             stage.accept()
         stage.ask((0, 1))
-        stage.accept()
+        stage.accept()  # 4
         stage.done(0)
         stage.release(0)
         for _ in range(5):
             stage.done(1)
-        stage.adopt(1)
-        stage.done(1)
-        held = stage.conductor.lanes[1].held_over
-        assert [load.epoch for load in held] == [1, 2]
+        stage.adopt(1)  # with epochs 1 to 4 of slot 0 behind it
+        for _ in range(3):
+            stage.accept()
+        for lane in (0, 1):
+            stage.run(lane)
+        assert costs(stage, first=5) == {5: [1, 1, 1, 1], 6: [1, 1, 1, 1], 7: [1, 1, 1, 1]}
+
+    def test_a_slot_that_is_level_when_its_move_settles_costs_what_it_costs(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path)
+        stage.conductor.clock = lambda: 0.0  # so that nobody waits
         stage.accept()
-        while stage.told(1, Work):
+        for lane in (0, 1):
+            stage.run(lane)
+        stage.ask((0, 1))
+        stage.accept()  # 1
+        for lane in (0, 1):
+            stage.run(lane)
+        stage.release(0)
+        stage.adopt(1)
+        stage.run(1)  # epoch 1 of slot 0
+        stage.accept()
+        for lane in (0, 1):
+            stage.run(lane)
+        assert costs(stage, first=2) == {2: [1, 1, 1, 1]}
+        assert [lane.window_s for lane in stage.controller.journal.windows[-1][0].lanes] == pytest.approx([1.0, 1.0])
+
+    def test_no_report_is_made_before_all_slots_have_passed_the_epoch(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path)
+        for _ in range(5):
+            stage.accept()
+        stage.ask((0, 1))
+        stage.accept()  # 5
+        stage.done(0)
+        stage.release(0)
+        for _ in range(6):
             stage.done(1)
-        assert stage.conductor.lanes[1].held_over == ()
+        stage.adopt(1)
+        stage.accept()  # 6: the first that counts
+        stage.run(0)
+        while 6 not in folded(stage.told(1, Work)[0]):
+            stage.done(1)
+        stage.done(1)  # its own slots of 6; slot 0 is behind
+        assert costs(stage, first=6) == {}
+        stage.run(1)
+        assert costs(stage, first=6) == {6: [1, 1, 1, 1]}
 
 
 class TestWaiting:
@@ -197,7 +254,7 @@ class TestWaiting:
         stage.release(0)
         now[0] += 3.0
         stage.adopt(1)
-        stage.run(1)  # the slot that came draws level, in a second; that is reported with the next epoch
+        stage.run(1)  # the slot that came draws level, in a second that it would have had to spare
         now[0] += 1.0
         stage.accept()
         now[0] += 1.5
@@ -205,7 +262,7 @@ class TestWaiting:
         stage.done(1, seconds=1.2, idle_s=0.3)
         stage.done(2, seconds=1.0, idle_s=4.5)
         window = stage.controller.journal.windows[-1][0]
-        assert [lane.idle_s for lane in window.lanes] == pytest.approx([1.5, 0.3, 1.5])
+        assert [lane.idle_s for lane in window.lanes] == pytest.approx([1.5, 1.3, 1.5])
         assert [lane.window_s for lane in window.lanes] == pytest.approx([2.5, 2.5, 2.5])
 
 
@@ -221,6 +278,37 @@ class TestLoss:
         stage.join(0)
         assert [entry.version for entry in stage.adopt(0).slots] == [-1, -1]
         assert stage.run(0) == {0: [0, 1], 1: [0, 1]}
+
+    def test_a_lane_that_is_loading_after_a_loss_reports_nothing_yet(self, tmp_path: Path) -> None:
+        """Its slots have not got cheaper, and what they catch up afterwards has not made them dearer."""
+        stage = Stage.ready(tmp_path)
+        stage.accept()
+        for lane in (0, 1):
+            stage.run(lane)
+        stage.lose(0)
+        stage.join(0)
+        for _ in range(3):
+            stage.accept()
+            stage.run(1)
+        assert not stage.told(0, Work)
+        assert costs(stage) == {0: [1, 1, 1, 1]}
+        stage.adopt(0)
+        stage.run(0)
+        assert costs(stage) == {epoch: [1, 1, 1, 1] for epoch in range(4)}
+
+    def test_what_lanes_waited_for_a_lost_one_is_not_in_the_windows_after_it(self, tmp_path: Path) -> None:
+        now = [100.0]
+        stage = Stage.ready(tmp_path)
+        stage.conductor.clock = lambda: now[0]
+        stage.lose(0)
+        stage.join(0)
+        now[0] += 5.0
+        stage.adopt(0)
+        stage.accept()
+        now[0] += 1.0
+        for lane in (0, 1):
+            stage.done(lane, seconds=0.5, idle_s=5.5)
+        assert [lane.idle_s for lane in stage.controller.journal.windows[-1][0].lanes] == pytest.approx([0.5, 0.5])
 
     def test_what_it_has_said_counts_and_what_it_says_afterwards_does_not(self, tmp_path: Path) -> None:
         stage = Stage.ready(tmp_path)

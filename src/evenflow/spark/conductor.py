@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -61,6 +61,7 @@ _SNAPSHOTS_PER_WORK = 8  # slots whose state is written out along the way, so th
 _CATCH_UP = 2  # epochs that a slot that is behind takes per work, so that the others need not wait for it
 _TOGETHER_S = 0.05  # epochs that take a lane less than this together are folded in one go
 _MOST_LOSSES = 5  # of one lane without progress
+_INSTANT_S = 1e-9  # the span of a lane that has neither worked nor waited
 _ABSENCES = 10_000
 
 
@@ -73,15 +74,24 @@ class Sender(Protocol):
 
 
 @dataclass
+class _Cost:
+    """What an epoch has cost a lane so far; slots that are behind add their part when they pass it."""
+
+    parts: list[EpochLoad] = field(default_factory=list)
+    idle_s: float = 0.0
+
+
+@dataclass
 class _Lane:
-    """A lane: its present attempt, the last epoch it has reported, the work it is at."""
+    """A lane: its present attempt, the last epoch it has taken up, the work it is at, what it has not reported."""
 
     epoch: Epoch
     token: str | None = None
     work: Work | None = None
     losses: int = 0
     rows_per_s: float = 0.0
-    held_over: tuple[EpochLoad, ...] = ()  # the cost of catching up, to be reported with the next epoch
+    spare_s: float = 0.0  # since the last new epoch: it waited, or took slots through epochs that are reported already
+    costs: dict[Epoch, _Cost] = field(default_factory=dict)  # of the epochs to report, oldest first
 
 
 @dataclass(frozen=True)
@@ -130,7 +140,7 @@ class Conductor:
     _released: list[Released] = field(default_factory=list)
     _wishes: list[LaneWish] = field(default_factory=list)
     _left_s: dict[SlotId, float] = field(default_factory=dict)
-    _settled_s: float = -math.inf  # when the last move had ended
+    _loaded_s: float = -math.inf  # when slots that nobody had served were loaded last, for a move or after a loss
     _absences: deque[Absence] = field(default_factory=lambda: deque(maxlen=_ABSENCES))
 
     def __post_init__(self) -> None:
@@ -176,6 +186,9 @@ class Conductor:
 
     def accepted(self, record: EpochRecord) -> None:
         """An epoch was accepted: its moves begin, its blocks are there to be folded."""
+        for lane in record.lanes:
+            if lane in self._lanes:
+                self._lanes[lane].costs[record.epoch] = _Cost()
         for move in (Move(*move) for move in record.moves):
             self._moves[move.slot] = (move, record.epoch)
             if not self._slots.resident[move.slot]:  # its lane is gone, or is loading it: there is nothing to hand off
@@ -238,6 +251,7 @@ class Conductor:
         for slot in message.slots:
             if self._slots.lane[slot] == lane and self._slots.loading[slot]:
                 self._slots.loading[slot], self._slots.resident[slot] = False, True
+                self._loaded_s = self.clock()
                 if slot in self._moves and slot in self._left_s:
                     self._absences.append(Absence(*self._moves[slot], self._left_s.pop(slot), self.clock()))
                 self._acknowledge(slot, Event.INSTALLED)
@@ -287,7 +301,8 @@ class Conductor:
             self.checkpoint.commit([self._with_handoffs(answer.commit) for answer, _ in done if answer.commit.advances])
             self.faults.reach("driver.after-commit", epoch=max(answer.commit.epoch for answer, _ in done))
             for answer, work in done:
-                self._report(answer, work)
+                self._take_in(answer, work)
+            self._report()
         released, self._released = self._released, []
         for message in released:
             self._let_go(message)
@@ -412,7 +427,6 @@ class Conductor:
             move, epoch = self._moves[slot]
             if event is Event.INSTALLED:
                 del self._moves[slot]
-                self._settled_s = self.clock()
             wish = self.controller.acknowledge(Ack(move.slot, epoch, event, self.clock()))
             self._wishes += [wish] if wish else []
 
@@ -435,7 +449,7 @@ class Conductor:
         until = self._until(lane, last)
         advances = _grouped(since, until)
         new = [epoch for epoch in pending if status.epoch < epoch <= last]
-        if not advances and not new:
+        if not advances and (not new or self._is_loading(lane)):
             return None
         epochs = [epoch for epoch in pending if epoch in new or any(a.since < epoch <= a.version for a in advances)]
         inputs = tuple(EpochInput(epoch, self._parts(epoch, lane, since, until)) for epoch in epochs)
@@ -494,34 +508,55 @@ class Conductor:
                     parts.append(BlockPart(block.file, segment, None if every else tuple(chosen.tolist())))
         return tuple(parts)
 
-    def _report(self, done: Done, work: Work) -> None:
-        """Pass on what an answer says the slots cost: epoch by epoch, each once."""
-        lane = done.commit.lane
-        status = self._lanes[lane]
+    def _is_loading(self, lane: LaneId) -> bool:
+        """Tell whether a lane has yet to load slots of its own: epochs wait for these, not for slots that move here."""
+        coming = (self._slots.lane == lane) & ~self._slots.resident
+        coming[list(self._moves)] = False
+        return bool(coming.any())
+
+    def _take_in(self, done: Done, work: Work) -> None:
+        """Note what an answer says: each part of its cost belongs to the epoch that was folded, however late."""
+        status = self._lanes[done.commit.lane]
         rows, busy_s = sum(load.rows for load in done.loads), sum(load.busy_s for load in done.loads)
         if rows and busy_s:
             status.rows_per_s = rows / busy_s
-        older = [load for load in done.loads if load.epoch <= status.epoch]
-        newer = [load for load in done.loads if load.epoch > status.epoch]
         self.on_done(done)
-        status.held_over = (*status.held_over, *older)
-        if not newer:
-            return
-        status.epoch = work.epoch
-        queue, idle_s = self._pending_rows(lane), self._waited_s(done)
-        for load in newer:
-            wish = self.controller.report(_load_report(lane, [*status.held_over, load], idle_s, queue))
-            self._wishes += [wish] if wish else []
-            status.held_over, idle_s = (), 0.0
+        newer = [load for load in done.loads if load.epoch > status.epoch]
+        status.spare_s += done.idle_s
+        for load in done.loads:
+            if load.epoch in status.costs:
+                status.costs[load.epoch].parts.append(load)
+            else:
+                status.spare_s += load.busy_s  # of a window that is not used
+        if newer and newer[0].epoch in status.costs:
+            status.costs[newer[0].epoch].idle_s = self._waited_s(status, sum(load.busy_s for load in newer))
+        if newer:
+            status.epoch, status.spare_s = work.epoch, 0.0
 
-    def _waited_s(self, done: Done) -> float:
-        """Return how long a lane had nothing to do before its work, since the last move had ended.
+    def _waited_s(self, status: _Lane, busy_s: float) -> float:
+        """Return how long a lane had time to spare before its work of `busy_s`, since slots were loaded last.
 
         The first epoch after a move begins when the move has ended, but lanes have waited for it from before: that is
-        no part of a window without moves (AF-A26).
+        no part of a window without moves (AF-A26). The same goes for the loss of a lane.
         """
-        busy_s = sum(load.busy_s for load in done.loads)
-        return min(done.idle_s, max(0.0, self.clock() - busy_s - self._settled_s))
+        return min(status.spare_s, max(0.0, self.clock() - busy_s - self._loaded_s))
+
+    def _report(self) -> None:
+        """Report the epochs that lanes are through with, all slots of theirs: so each has its whole cost, once.
+
+        A slot that moves is not waited for: the windows of until then are not used (AF-A26).
+        """
+        versions = self.checkpoint.slot_versions
+        staying = np.ones(versions.size, dtype=bool)
+        staying[list(self._moves)] = False
+        for lane, status in self._lanes.items():
+            if status.work is None:  # one without slots may have been at an older epoch while all others took this one
+                status.epoch = max(status.epoch, self.checkpoint.frontier)
+            passed = int(versions[staying & (self._slots.lane == lane)].min(initial=status.epoch))
+            queue = self._pending_rows(lane)
+            for epoch in [epoch for epoch in status.costs if epoch <= passed]:
+                wish = self.controller.report(_load_report(lane, epoch, status.costs.pop(epoch), queue))
+                self._wishes += [wish] if wish else []
 
     def _pending_rows(self, lane: LaneId) -> int:
         """Return the rows that were routed to a lane and that it has not reported."""
@@ -547,17 +582,17 @@ def committed_slot(recovery: Recovery, slot: SlotId) -> SlotToLoad:
     return SlotToLoad(slot, int(recovery.ledger.slot_versions[slot]), sources.snapshot, sources.changes)
 
 
-def _load_report(lane: LaneId, loads: Sequence[EpochLoad], idle_s: float, queue: int) -> LoadReport:
-    """Return the report of the last of these epochs; the others are older ones that were caught up with it."""
+def _load_report(lane: LaneId, epoch: Epoch, cost: _Cost, queue: int) -> LoadReport:
+    """Return what a lane reports of an epoch: of a slot that is in several parts the sum, and the newest size."""
 
     def column(name: str) -> npt.NDArray[Any]:
-        return np.concatenate([getattr(each.load, name) for each in loads])
+        return np.array([value for part in cost.parts for value in getattr(part.load, name)])
 
     slots, where = np.unique(column("slots").astype(np.int64), return_inverse=True)
     sizes = np.zeros(slots.size, dtype=np.int64)
-    sizes[where] = column("state_bytes")  # of a slot that comes twice, the newest
+    sizes[where] = column("state_bytes")
     records, busy_s = (np.bincount(where, column(name), slots.size) for name in ("records", "busy_s"))
-    span_s = idle_s + sum(each.busy_s for each in loads)
-    crowded_s = sum(each.crowded_s for each in loads)
-    lane_load = LaneLoad(lane, max(0.0, idle_s), max(1e-9, span_s), queue=queue, crowded_s=crowded_s)
-    return LoadReport(loads[-1].epoch, lane_load, slots, SlotLoads.of(records, busy_s, sizes))
+    worked_s, crowded_s = (sum(getattr(part, name) for part in cost.parts) for name in ("busy_s", "crowded_s"))
+    idle_s = cost.idle_s if cost.idle_s or worked_s else _INSTANT_S
+    lane_load = LaneLoad(lane, idle_s, idle_s + worked_s, queue=queue, crowded_s=crowded_s)
+    return LoadReport(epoch, lane_load, slots, SlotLoads.of(records, busy_s, sizes))
