@@ -196,7 +196,7 @@ class VariableKeys(KeyColumn):
 
     def keep(self, rows: IntArray) -> None:
         self._keep_valid(rows)
-        kept = self._heap.take(rows)
+        kept = self._heap.wide_take(rows)  # all of them may be more than 32-bit offsets reach
         self._heap = Heap(self.kind)
         self._heap.append(kept)
 

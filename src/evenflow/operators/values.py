@@ -114,7 +114,7 @@ class VariableValues:
     def keep(self, rows: IntArray) -> None:
         at = self._at[rows]
         present = at >= 0
-        kept = self._heap.take(at[present])
+        kept = self._heap.wide_take(at[present])  # all of them may be more than 32-bit offsets reach
         self._heap = Heap(self.kind)
         self._heap.append(kept)
         self._at = np.where(present, np.cumsum(present) - 1, -1)
