@@ -207,6 +207,8 @@ def test_reproduce_prints_a_row_for_people(tmp_path: Path) -> None:
     report = run("reproduce", "report", "--from", str(tmp_path), "--to", str(tmp_path / "page.md"))
     assert report.stdout.startswith("1 results in")
     assert "### GZ-E9" in (tmp_path / "page.md").read_text()
+    page = str(tmp_path / "page.md")
+    assert answer("reproduce", "report", "--from", str(tmp_path), "--to", page) == {"results": 1, "page": page}
 
 
 def test_reproduce_tells_what_cannot_be_run(tmp_path: Path) -> None:

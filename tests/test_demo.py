@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ import pytest
 
 from evenflow.demo.options import LANE_ROWS_PER_SECOND, DemoOptions
 from evenflow.demo.plot import draw
+from evenflow.demo.run import run_demo
 from evenflow.demo.summary import Course, EpochFigures, lane_rates, summarise
 from evenflow.demo.view import Snapshot, line, picture
 from evenflow.errors import EvenflowError, InputError
@@ -136,6 +138,21 @@ def test_a_bad_option_is_one_line_and_status_2() -> None:
     assert done.stderr.startswith("evenflow: demo: --skew")
     assert len(done.stderr.splitlines()) == 1
     assert done.stdout == ""
+
+
+def test_help_tells_the_default_length_and_when_the_policy_takes_over() -> None:
+    done = subprocess.run(
+        [EXECUTABLE, "demo", "--help"], capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "200"}
+    )
+    assert "[default: (50, less if Spark starts slowly)]" in done.stdout
+    assert "two fifths of the time" in done.stdout
+    assert DemoOptions(seconds=50).switch_s == 20
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_spark_starts(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"demo: cannot write --json /proc/x\.json: .*; give another file"):
+        run_demo(DemoOptions(png=tmp_path / "x.png", json=Path("/proc/x.json")))
+    assert not list(tmp_path.iterdir())
 
 
 def test_bids_are_the_same_for_the_same_seed_and_as_skewed_as_asked(tmp_path: Path) -> None:

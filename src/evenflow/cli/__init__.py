@@ -1,5 +1,6 @@
 """The command line: the same words as the library, plain errors, `--json` everywhere.
 
+`--json` prints; only the demo, which fills the terminal with what it does, writes its JSON to a file.
 One module per family of commands; `main` is the installed command.
 """
 

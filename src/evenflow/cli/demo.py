@@ -17,11 +17,11 @@ def demo(
     *,
     seconds: Annotated[
         float | None,
-        typer.Option(help="How long bids flow. [default: 50, less if Spark starts slowly]", show_default=False),
+        typer.Option(help="How long bids flow.", show_default="50, less if Spark starts slowly"),
     ] = None,
     lanes: Annotated[int, typer.Option(help="Lanes, each rate limited to stand for a machine.")] = 4,
     skew: Annotated[float, typer.Option(help="Share of the rows whose keys live on lane 0.")] = 0.8,
-    policy: Annotated[str, typer.Option(help="What takes over after half of the time.")] = DEFAULT_POLICY,
+    policy: Annotated[str, typer.Option(help="What takes over when two fifths of the time are over.")] = DEFAULT_POLICY,
     seed: Annotated[int, typer.Option(help="Of the bids.")] = 1,
     png: Annotated[Path, typer.Option(help="Where to write the picture.")] = Path("evenflow-demo.png"),
     json_: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from contextlib import closing
 from dataclasses import replace
@@ -121,11 +122,15 @@ def report(
     to: Annotated[Path, typer.Option(help="The page to write; figures go to a folder beside it.")] = Path(
         "docs/reproduction.md"
     ),
+    json_: JsonFlag = False,
 ) -> None:
     """Write the page of all results, and of what proves each mechanism."""
     from evenflow.reproduce.report import write_report
 
     written = write_report(from_, to)
+    if json_:
+        typer.echo(json.dumps({"results": written, "page": str(to)}))
+        return
     result_console().print(f"{written} results in {to}")
 
 

@@ -46,9 +46,14 @@ class DemoOptions:
         if self.seed < 0:
             raise InputError(f"demo: --seed must not be negative, got {self.seed}")
         policy_named(self.policy)
-        for option, file in (("--json", self.json), ("--png", self.png)):
-            if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
+        for option, file in self.files:
+            if file.is_dir() or not file.absolute().parent.is_dir():
                 raise InputError(f"demo: {option} expects a file in a folder that exists, got {file}")
+
+    @property
+    def files(self) -> list[tuple[str, Path]]:
+        """The files to write, each with the option that names it."""
+        return [("--png", self.png)] if self.json is None else [("--png", self.png), ("--json", self.json)]
 
     def after_start(self, took_s: float) -> DemoOptions:
         """Return the options with less time if starting took so long that the whole would take too long."""
@@ -75,8 +80,8 @@ class DemoOptions:
 
     @property
     def switch_s(self) -> float:
-        """When the policy is switched on."""
-        return self.seconds * 0.4
+        """When the policy is switched on: when two fifths of the time are over."""
+        return self.seconds * 2 / 5
 
     @property
     def after_s(self) -> float:

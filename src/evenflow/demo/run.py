@@ -1,4 +1,4 @@
-"""Runs the demo: one query on a quiet local Spark, static for half of the time, then with the chosen policy."""
+"""Runs the demo: one query on a quiet local Spark, static for two fifths of the time, then with the chosen policy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from evenflow.demo.options import LANE_ROWS_PER_SECOND, DemoOptions
 from evenflow.demo.plot import draw
 from evenflow.demo.summary import Course, EpochFigures, Summary, lane_rates, summarise
 from evenflow.demo.view import Snapshot, explained, line, picture, show_summary
-from evenflow.errors import EvenflowError
+from evenflow.errors import EvenflowError, InputError
 from evenflow.operators import functions as aggregates
 from evenflow.spark import Query, keyed
 from evenflow.spark.session import quiet_session
@@ -38,6 +38,8 @@ _EPOCHS_AFTER = 4  # one to decide on, one in which slots move, and some to meas
 def run_demo(options: DemoOptions) -> Summary:
     """Run the demo, show it, write its files."""
     console = Console(highlight=False)
+    for option, file in options.files:
+        _try_to_write(option, file)
     console.print(explained(options))
     began_s = time.monotonic()
     with _started(options, console) as (query, feed):
@@ -59,6 +61,18 @@ def run_demo(options: DemoOptions) -> Summary:
         options.json.write_text(json.dumps(summary.as_dict(), indent=2) + "\n")
         console.print(f"Figures: {options.json}", soft_wrap=True)
     return summary
+
+
+def _try_to_write(option: str, file: Path) -> None:
+    """Refuse a file that could not be written in the end."""
+    new = not file.exists()
+    try:
+        with file.open("ab"):
+            pass
+        if new:
+            file.unlink()
+    except OSError as error:
+        raise InputError(f"demo: cannot write {option} {file}: {error.strerror}; give another file") from error
 
 
 @contextlib.contextmanager
