@@ -377,6 +377,22 @@ class TestLoss:
         assert [work.epoch for work in stage.told(0, Work)] == [0]
 
 
+def there_and_back(place: Path) -> Stage:
+    """Return a stage whose lane 0 was lost and is still at loading, while its slot 0 was at lane 1 for an epoch."""
+    stage = Stage.ready(place)
+    stage.lose(0)
+    stage.ask((0, 1))
+    stage.join(0)
+    stage.accept()
+    stage.done(1)
+    stage.adopt(1)
+    stage.run(1)
+    stage.ask((0, 0))
+    stage.accept()
+    stage.release(1)
+    return stage
+
+
 class TestMovesInARow:
     def test_a_slot_moves_on_once_its_first_move_has_settled(self, tmp_path: Path) -> None:
         stage = Stage.ready(tmp_path, slots=3, lanes=3)
@@ -418,6 +434,23 @@ class TestMovesInARow:
         stage.say(0, Failed("DamagedFileError", "it is gone", "", (0, 1)))
         assert [entry.slot for entry in stage.adopt(0).slots] == [1]  # again, without the one that is elsewhere
         assert stage.run(0) == {0: [1]}
+
+    def test_an_answer_of_before_does_not_count_for_a_slot_that_has_come_back(self, tmp_path: Path) -> None:
+        stage = there_and_back(tmp_path)
+        first, second = stage.told(0, Adopt)
+        assert [[entry.slot for entry in adopt.slots] for adopt in (first, second)] == [[0, 1], [0]]
+        stage.adopt(0)  # both slots as they were at first; slot 0 has gone on elsewhere
+        assert stage.told(0, Work)[0].advances == (Advance(-1, 0, (1,)),)
+        assert stage.conductor.missing() == [0]
+        stage.adopt(0)
+        assert stage.run(0) == {0: [1], 1: [0, 1]}
+        assert settled(stage) == [0, 0]
+
+    def test_a_failure_of_before_does_not_count_for_a_slot_that_has_come_back(self, tmp_path: Path) -> None:
+        stage = there_and_back(tmp_path)
+        stage.take(0, Adopt)
+        stage.say(0, Failed("DamagedFileError", "it is gone", "", (0, 1)))
+        assert [[entry.slot for entry in adopt.slots] for adopt in stage.told(0, Adopt)] == [[0], [1]]
 
     def test_a_slot_that_cannot_be_loaded_ends_the_query(self, tmp_path: Path) -> None:
         stage = Stage(tmp_path)
@@ -485,6 +518,17 @@ class TestCopyAhead:
         stage.ask((0, 2), not_before=5)
         assert stage.told(1, Forget) == [Forget((0,))]
         assert [entry.slot for entry in stage.told(2, Prepare)[0].slots] == [0]
+
+    def test_a_copy_that_was_called_off_does_not_count_for_the_next_one(self, tmp_path: Path) -> None:
+        stage = copied_ahead(tmp_path, slots=6, lanes=3)
+        stage.ask((0, 2))
+        stage.ask((0, 1))  # lane 1 is still at the first copy, then forgets it, then makes another
+        stage.prepare(1)
+        stage.accept()
+        assert not stage.told(0, Release)
+        stage.prepare(1)
+        stage.accept()
+        assert stage.told(0, Release)
 
     def test_a_target_that_dies_copies_again(self, tmp_path: Path) -> None:
         stage = copied_ahead(tmp_path)

@@ -92,6 +92,8 @@ class _Lane:
     rows_per_s: float = 0.0
     spare_s: float = 0.0  # since the last new epoch: it waited, or took slots through epochs that are reported already
     costs: dict[Epoch, _Cost] = field(default_factory=dict)  # of the epochs to report, oldest first
+    # What it was told to load, less what it was told to forget since; it answers each once, in this order.
+    asked: deque[set[SlotId]] = field(default_factory=deque)
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,7 @@ class Conductor:
             self._moves[move.slot] = (move, record.epoch)
             if not self._slots.resident[move.slot]:  # its lane is gone, or is loading it: there is nothing to hand off
                 if self._slots.loading[move.slot]:
-                    self._send(move.source, Forget((move.slot,)))
+                    self._forget(move.source, move.slot)
                 self._forget_place(move.slot)
                 self._slots.lane[move.slot] = move.target
 
@@ -227,17 +229,18 @@ class Conductor:
 
     def _failed(self, lane: LaneId, message: Failed) -> None:
         """End the query, unless a lane could not load slots that were moved elsewhere meanwhile: then load the rest."""
-        wanted = [slot for slot in message.slots if self._slots.lane[slot] == lane and self._slots.loading[slot]]
+        wanted = self._lanes[lane].asked.popleft() if message.slots else set()
         if len(wanted) == len(message.slots):
             raise LaneFailedError(lane, message.kind, message.message, message.detail)
-        self._slots.loading[wanted] = False
+        self._slots.loading[list(wanted)] = False
 
     def _copied(self, lane: LaneId, token: str, message: Prepared) -> None:
         """Slots were loaded ahead, or could not be; either way their moves need not wait any longer."""
         moves = {move.slot: move for move in self.controller.to_prepare()}
+        wanted = self._lanes[lane].asked.popleft()
         self.controller.measured_move(message.state_bytes, message.seconds)
         for slot, version in message.slots:
-            if self._prepared.get(slot, (-1, ""))[:2] != (lane, token):
+            if slot not in wanted or self._prepared.get(slot, (-1, ""))[:2] != (lane, token):
                 continue
             self._prepared[slot] = (lane, token, version)
             self.controller.prepared(slot)
@@ -248,13 +251,12 @@ class Conductor:
 
     def _adopted(self, lane: LaneId, message: Adopted) -> None:
         self.controller.measured_move(message.state_bytes, message.seconds)
-        for slot in message.slots:
-            if self._slots.lane[slot] == lane and self._slots.loading[slot]:
-                self._slots.loading[slot], self._slots.resident[slot] = False, True
-                self._loaded_s = self.clock()
-                if slot in self._moves and slot in self._left_s:
-                    self._absences.append(Absence(*self._moves[slot], self._left_s.pop(slot), self.clock()))
-                self._acknowledge(slot, Event.INSTALLED)
+        for slot in sorted(self._lanes[lane].asked.popleft()):
+            self._slots.loading[slot], self._slots.resident[slot] = False, True
+            self._loaded_s = self.clock()
+            if slot in self._moves and slot in self._left_s:
+                self._absences.append(Absence(*self._moves[slot], self._left_s.pop(slot), self.clock()))
+            self._acknowledge(slot, Event.INSTALLED)
 
     def _lost(self, lane: LaneId) -> None:
         """A lane's attempt is gone: so is what it held, and what it was told to load; what it handed off is not."""
@@ -262,6 +264,7 @@ class Conductor:
         # What it said before counts, and makes what is lost less.
         self.settle_reports()
         status.token, status.work = None, None
+        status.asked.clear()
         status.losses += 1
         if status.losses >= self.most_losses:
             raise EvenflowError(
@@ -364,6 +367,7 @@ class Conductor:
             slots = np.flatnonzero(absent & (self._slots.lane == lane)).tolist()
             if status.token is not None and slots and self._send(lane, Adopt(tuple(map(self._entry, slots)))):
                 self._slots.loading[slots] = True
+                status.asked.append(set(slots))
                 for slot in slots:
                     self._prepared.pop(slot, None)
 
@@ -388,7 +392,8 @@ class Conductor:
         for slot, (lane, token, _) in list(self._prepared.items()):
             if slot not in under_way and (slot not in wanted or wanted[slot].target != lane):
                 self._unprepare(slot)
-                self.sender.send(lane, token, Forget((slot,)))
+                if lane in self._lanes and self._lanes[lane].token == token:
+                    self._forget(lane, slot)
         coming: defaultdict[LaneId, list[SlotToLoad]] = defaultdict(list)
         for slot, move in wanted.items():
             if slot not in self._prepared and not self._is_being_rewritten(slot):
@@ -397,6 +402,7 @@ class Conductor:
             status = self._lanes.get(lane)
             if status is not None and status.token is not None and self._send(lane, Prepare(tuple(entries))):
                 self._prepared.update({entry.slot: (lane, status.token, None) for entry in entries})
+                status.asked.append({entry.slot for entry in entries})
 
     def _is_being_rewritten(self, slot: SlotId) -> bool:
         """Tell whether a snapshot of the slot is under way: the files of now might go before they are read."""
@@ -417,6 +423,15 @@ class Conductor:
             return None
         snapshot = self.checkpoint.recover().sources(slot).snapshot
         return version if snapshot is None or snapshot.version <= version else None
+
+    def _forget(self, lane: LaneId, slot: SlotId) -> None:
+        """Call off a slot: what the lane answers to what it was told before does not count for it any more.
+
+        Else a slot that is to come here again would be taken for loaded while the lane still has it as it was.
+        """
+        for slots in self._lanes[lane].asked:
+            slots.discard(slot)
+        self._send(lane, Forget((slot,)))
 
     def _unprepare(self, slot: SlotId) -> None:
         self._prepared.pop(slot, None)
