@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
+
+import msgspec
+import numpy as np
 
 from evenflow.errors import InputError, UnknownNameError
 
@@ -20,7 +24,20 @@ def build_named(kind: str, name: str, known: Mapping[str, Callable[..., Thing]],
     for option in options:
         if option not in accepted:
             raise UnknownNameError(f"option of {kind} {name}", option, accepted or ["(it has none)"])
-    try:
-        return maker(**options)
-    except TypeError as error:
-        raise InputError(f"{kind} {name} cannot use {dict(options)}: {error}") from error
+    return maker(**fitted_options(f"{kind} {name}", maker, options))
+
+
+def fitted_options(who: str, maker: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `options` in the types of the fields of `maker`, a dataclass; what is of another type is an error."""
+    expected = get_type_hints(maker)
+    return {name: _fitted(who, name, value, expected[name]) for name, value in options.items()}
+
+
+def _fitted(who: str, name: str, value: Any, expected: Any) -> Any:
+    plain = value.item() if isinstance(value, np.generic) else value
+    whole = [int(plain)] if isinstance(plain, float) and plain.is_integer() else []  # 1e6 is a whole number, too
+    for given in (plain, *whole):
+        with suppress(msgspec.ValidationError):
+            return msgspec.convert(given, expected)
+    wanted = expected.__name__ if isinstance(expected, type) else expected
+    raise InputError(f"{who} cannot use {name} = {plain!r}: it expects {wanted}")
