@@ -11,7 +11,7 @@ import pytest
 from evenflow.model import LoadView, RoutingTable
 from evenflow.policies import POLICIES, policy_named, proposal_of
 from evenflow.reproduce.experiment import Check, Settings, Verdict
-from evenflow.reproduce.guo_zhou import EXPERIMENTS, imbalance
+from evenflow.reproduce.guo_zhou import EXPERIMENTS, imbalance, latency, speed_up
 from evenflow.reproduce.guo_zhou.change import OnChange, chi_square_excess
 from evenflow.reproduce.guo_zhou.definitions import run_e9
 from evenflow.reproduce.guo_zhou.frequency import one_change
@@ -219,6 +219,23 @@ def test_fluctuation_is_that_of_each_run_with_its_range() -> None:
     neither = fluctuation_check(spread)
     assert neither.verdict is Verdict.DIFFERS
     assert "ELB holds" not in neither.why
+
+
+@pytest.mark.parametrize("id_", ["GZ-E5", "GZ-E6", "GZ-E7"])
+def test_ramps_say_their_seeds_and_show_the_range_over_them(id_: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (latency, speed_up):
+        monkeypatch.setattr(module, "MAX_LANES", 3)
+    monkeypatch.setattr(latency, "_STAGE_WINDOWS", 3)
+    monkeypatch.setattr(latency, "_window_s", lambda _: 0.05)
+    run = next(one.run for one in EXPERIMENTS if one.id == id_)
+    outcome = run(Settings(quick=True, seed=4, repeats=2))
+    assert outcome.seeds == (4, 5)
+    assert " to " in outcome.checks[0].ours
+    assert outcome.picture is not None
+    for series in outcome.picture.panels[0].series:
+        assert series.low is not None
+        assert series.high is not None
+        assert all(low <= y <= high for low, y, high in zip(series.low, series.y, series.high, strict=True))
 
 
 class TestOrders:
