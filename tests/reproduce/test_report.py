@@ -11,6 +11,7 @@ import pytest
 
 from evenflow.errors import InputError
 from evenflow.reproduce.experiment import Check, Verdict
+from evenflow.reproduce.glossary import ids_in, read_glossary
 from evenflow.reproduce.mechanisms import COUNTS, Row, _read, missing_tests, read_mechanisms
 from evenflow.reproduce.report import mechanism_part, render, write_report
 from evenflow.reproduce.results import Result, read_results, to_json
@@ -34,7 +35,28 @@ def test_every_result_stands_in_the_page_in_order() -> None:
     assert r"| a \| b | 1 | 2 | differs | because |" in page
     assert "`evenflow reproduce GZ-E2 --seed 1`" in page
     assert "1 of 3 results come from a quick run" in page
-    assert "| Stateful load balancing (Guo, Zhou) | 2 | 0 | 0 | 2 |" in page
+    assert "| Stateful load balancing (Guo, Zhou) | 2 | 0 | 0 | 2 |  |  |  |  |" in page
+
+
+def test_runs_on_spark_are_counted_apart() -> None:
+    on_spark = replace(result("GZ-E1"), engine="spark", verdict=Verdict.MATCH)
+    page = render([result("GZ-E1"), result("GZ-E2"), on_spark])
+    assert "| Stateful load balancing (Guo, Zhou) | 2 | 0 | 0 | 2 | 1 | 1 | 0 | 0 |" in page
+
+
+def test_the_page_says_what_its_ids_stand_for() -> None:
+    told = render([replace(result("GZ-E1"), note="not given (GZ-P5, P10); as in GZ-E3, E4 and FX-A9")])
+    part = told[told.index("## Ids") : told.index("## Mechanisms")]
+    rows = [line.split(" | ") for line in part.splitlines() if line.startswith(("| GZ", "| FX"))]
+    assert {"| GZ-P5", "| GZ-P10", "| FX-A9"} <= {row[0] for row in rows}
+    assert not any(id_ in part for id_ in ("GZ-E3", "GZ-P3 ", "GZ-P4 "))
+    assert all(len(row[1]) > 10 for row in rows)
+
+
+def test_every_id_that_is_named_anywhere_has_a_meaning() -> None:
+    folder = ROOT / "src" / "evenflow" / "reproduce"
+    named = {id_ for file in [*folder.rglob("*.py"), *folder.glob("rows/*.toml")] for id_ in ids_in(file.read_text())}
+    assert sorted(named - read_glossary().keys()) == [], "say what they are in reproduce/glossary.toml"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from evenflow.errors import InputError
 from evenflow.reproduce.catalogue import CROSS, PAPERS, Paper
-from evenflow.reproduce.experiment import Verdict
+from evenflow.reproduce.experiment import Engine, Verdict
+from evenflow.reproduce.glossary import ids_in, read_glossary
 from evenflow.reproduce.mechanisms import Mechanisms, Row, read_mechanisms
 from evenflow.reproduce.results import Result, read_results
 
@@ -16,11 +17,16 @@ FIGURES = "figures"
 
 _HEAD = """# The papers, reproduced
 
-Written by `evenflow reproduce report` from the results of `evenflow reproduce all`; do not edit. The papers survive
-as text only, without plots: "published" is what their prose, tables and captions say. A verdict is computed from
-the run by the rule that stands above each table, written before the run: **match**, **shape holds** or **differs**.
-The worst statement of an experiment is its verdict. Some results of the papers are negative; they must come out
-negative here too.
+Written by `evenflow reproduce report` from the results of `evenflow reproduce all`, of the same with `--engine spark`,
+and of `evenflow reproduce cross`; do not edit. The papers survive as text only, without plots: "published" is what
+their prose, tables and captions say. A verdict is computed from the run by the rule that stands above each table,
+written before the run: **match**, **shape holds** or **differs**. The worst statement of an experiment is its verdict.
+Some results of the papers are negative; they must come out negative here too. What short ids stand for is said
+[below](#ids).
+
+The line below a table has the command, and the seeds that were run. Over several seeds a number is the median, (lowest
+to highest) behind it; arms that a statement is only held against may have run with the first seed alone. "One run" is
+one run: on Spark always. LR-E1 to E4, E6, E7, DP-E1 to E5, E8 and FX-E11 leave nothing to chance in the simulator.
 
 Not everything was settled before the first look at an outcome. Set after one: LR-E1's capacity of a worker and epoch,
 LR-E3's own arm, LR-E5's second rule, the bounds of AF-E2 and AF-E12, set-up or rule of FX-E4, E5, E7 and E9; on Spark
@@ -29,6 +35,13 @@ defect of the engine that is mended), and in GZ-E7 the number of lanes, the leng
 for one; not their rules. `even` itself was improved with FX-E4 and the cross table in view.
 
 """
+_IDS = """## Ids
+
+A paper's code, then E: an experiment; M: a mechanism and F: a future work (both in the tables below); P: a parameter;
+A: a place where the text is open or errs, and how it is read here. Of P and A those that occur on this page:
+
+| id | what it is |
+|---|---|"""
 _MECHANISMS = "## Mechanisms\n\nWhat the papers build, and the tests that prove it here; the suite runs them all.\n"
 
 
@@ -62,7 +75,15 @@ def render(results: Sequence[Result]) -> str:
     """Return the whole page."""
     parts = [_HEAD, _summary(results)]
     parts += [_paper_part(paper, own) for paper in PAPERS if (own := _of_paper(results, paper))]
-    return "\n".join([*parts, mechanism_part(read_mechanisms())])
+    mechanisms = mechanism_part(read_mechanisms())
+    page = "\n".join(parts)
+    return "\n".join([page, _ids_part(page + mechanisms), mechanisms])
+
+
+def _ids_part(page: str) -> str:
+    """Return what the ids of parameters and readings on `page` stand for."""
+    meanings = read_glossary()
+    return "\n".join([_IDS, *(f"| {id_} | {_cell(meanings.get(id_, ''))} |" for id_ in ids_in(page)), ""])
 
 
 def mechanism_part(mechanisms: Iterable[Mechanisms]) -> str:
@@ -93,16 +114,24 @@ def _number(id_: str) -> int:
 
 
 def _summary(results: Sequence[Result]) -> str:
-    """Return a table of how many experiments of each paper came out how."""
-    lines = ["| paper | experiments | match | shape holds | differs |", "|---|---|---|---|---|"]
-    for paper in PAPERS:
-        own = [result for result in _of_paper(results, paper) if result.engine == "sim"]
-        if own:
-            counts = " | ".join(str(sum(one.verdict is verdict for one in own)) for verdict in Verdict)
-            lines.append(f"| {paper.name} | {len(own)} | {counts} |")
+    """Return a table of how many experiments of each paper came out how, in the simulator and on Spark."""
+    words = " | ".join(verdict.value for verdict in Verdict)
+    lines = [f"| paper | simulator: experiments | {words} | Spark: experiments | {words} |", "|---" * 9 + "|"]
+    lines += [
+        f"| {paper.name} | {_counts(own, 'sim')} | {_counts(own, 'spark')} |"
+        for paper in PAPERS
+        if (own := _of_paper(results, paper))
+    ]
     quick = sum(result.quick for result in results)
     note = f"\n{quick} of {len(results)} results come from a quick run: fewer seeds, smaller sizes.\n" if quick else ""
     return "\n".join([*lines, note])
+
+
+def _counts(results: Sequence[Result], engine: Engine) -> str:
+    """Return the cells of one engine: how many were run, and how many came out how; empty if none was."""
+    own = [result.verdict for result in results if result.engine == engine]
+    counts = [len(own), *(own.count(verdict) for verdict in Verdict)]
+    return " | ".join(str(count) if own else "" for count in counts)
 
 
 def _paper_part(paper: Paper, results: Iterable[Result]) -> str:
