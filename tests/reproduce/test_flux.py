@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache
+
 import numpy as np
 import pytest
 
-from evenflow.reproduce.experiment import Settings, Verdict
+from evenflow.reproduce.experiment import Check, Settings, Verdict
 from evenflow.reproduce.flux import EXPERIMENTS
 from evenflow.reproduce.flux.cluster import (
     BIG_PARTITION_BYTES,
@@ -22,10 +25,14 @@ from evenflow.reproduce.flux.cluster import (
     self_similar,
 )
 from evenflow.reproduce.flux.example import E11
-from evenflow.reproduce.flux.readings import first_below, from_then_on, level
-from evenflow.reproduce.flux.rotation import E12
-from evenflow.reproduce.flux.thrashing import _crossing
-from evenflow.sim.quantum import Fixed
+from evenflow.reproduce.flux.mixed import steady_first
+from evenflow.reproduce.flux.pressure import E5, _stall_check, _why_static
+from evenflow.reproduce.flux.reaction import Balanced, balanced_checks
+from evenflow.reproduce.flux.readings import first_below, from_then_on, level, steady_from
+from evenflow.reproduce.flux.rounds import Rounds, round_model
+from evenflow.reproduce.flux.thrashing import _crossing, flat_note
+from evenflow.reproduce.flux.transient import E1
+from evenflow.sim.quantum import Fixed, Timeline
 
 
 def test_all_twelve_are_there_with_rules() -> None:
@@ -74,14 +81,6 @@ def test_one_slow_machine_holds_up_the_stage_and_balancing_cures_it() -> None:
     assert from_then_on(static, 0.9 * setup.full_rate) == float("inf")
 
 
-def test_the_same_operator_runs_with_and_without_balancing() -> None:
-    # FX-M17: what is balanced does not know of it; only the table differs in the end.
-    setup = small(6.0)
-    static, balanced = run(load_run(setup)), run(load_run(setup, speeds=external([0])), "flux-load")
-    assert not (static.table.owners != load_run(setup).first_table.owners).any()
-    assert (balanced.table.owners != static.table.owners).any()
-
-
 def test_a_machine_without_memory_stalls_until_all_is_written() -> None:
     setup = Setup(machines=2, partitions=128, duration_s=16, step_s=0.025, skew_buffer=16)
     timeline = run(memory_run(setup, Fixed(MACHINE_BYTES, (0,), PRESSED_BYTES, 1.0)))
@@ -101,5 +100,112 @@ def test_machines_are_chosen_at_equal_distances() -> None:
     assert evenly_spread(0, 32) == ()
 
 
-def test_rules_are_written_before_the_run() -> None:
-    assert E12.rule.startswith("Larger t_gap")
+class TestRoundModel:
+    """The pair rule with the paper's thresholds on 32 machines with 64 partitions each, worked out apart from it."""
+
+    @pytest.mark.parametrize(("slow", "moves", "rate"), [(1, 31, 5.75e5), (8, 216, 5.13e5), (24, 296, 3.65e5)])
+    def test_moves_and_rates(self, slow: int, moves: int, rate: float) -> None:
+        found = round_model(64, evenly_spread(slow, 32), 32)
+        assert found.moves == moves
+        assert found.rate * FULL_RATE == pytest.approx(rate, rel=0.002)
+
+    def test_what_has_left_the_slow_machine(self) -> None:
+        assert round_model(64, [0], 32).left == 31
+
+    def test_all_alike_moves_nothing(self) -> None:
+        assert round_model(8, [], 4) == Rounds(1.0, 0, 0)
+        slow = round_model(8, [0, 1, 2, 3], 4)
+        assert slow.rate == pytest.approx(LOADED_SPEED)
+        assert (slow.left, slow.moves) == (0, 0)
+
+
+@cache
+def plain(rows: int) -> Timeline:
+    return run(load_run(Setup(machines=1, partitions=1, duration_s=rows, step_s=0.1, skew_buffer=64)))
+
+
+def timeline_of(throughput: list[float]) -> Timeline:
+    """Return a run of as many rows of one second, with these throughputs."""
+    return replace(plain(len(throughput)), served=np.array(throughput)[:, None])
+
+
+class TestSteady:
+    def test_it_is_from_when_on_the_rate_stays_near_its_end(self) -> None:
+        assert steady_from(timeline_of([2, 5, 9, 10, 10, 10, 10, 10]), 3.0) == 3.0
+        assert steady_from(timeline_of([10] * 8), 3.0) == 0.0
+
+    def test_what_strays_in_the_seconds_it_is_compared_with_is_not_steady(self) -> None:
+        assert steady_from(timeline_of([10, 10, 10, 10, 10, 10, 8, 10]), 3.0) == float("inf")
+        assert steady_from(timeline_of([10, 10, 10, 10, 10, 8, 10, 10]), 2.0) == 6.0
+
+    def test_two_that_are_not_both_steady_are_no_match(self) -> None:
+        never = float("inf")
+        assert steady_first(55.0, 63.0) is Verdict.MATCH
+        assert steady_first(175.0, never) is Verdict.SHAPE
+        assert steady_first(70.0, 63.0) is Verdict.SHAPE
+        assert steady_first(80.0, 63.0) is Verdict.DIFFERS
+        assert steady_first(never, never) is Verdict.DIFFERS
+
+
+class TestStall:
+    def stall(self, static: int, moved: int) -> Check:
+        """Return the check of two runs that resume after 14 s, stalled for so many of them."""
+        without, repartitioning = (
+            timeline_of([1.0] * (14 - zero) + [0.0] * zero + [0.4] * 6) for zero in (static, moved)
+        )
+        return _stall_check(without, repartitioning, full=1.0, resumes_s=14.0)
+
+    def test_both_runs_must_be_stalled(self) -> None:
+        assert self.stall(10, 8).verdict is Verdict.MATCH
+        assert self.stall(10, 7).verdict is Verdict.SHAPE
+        assert self.stall(10, 3).verdict is Verdict.DIFFERS
+        assert self.stall(10, 7).ours == "10 s below 10 % of full static, 7 s with repartitioning"
+
+    def test_seconds_after_static_has_resumed_do_not_count(self) -> None:
+        static = timeline_of([1.0] * 4 + [0.0] * 10 + [0.4] * 6)
+        moved = timeline_of([1.0] * 7 + [0.0] * 7 + [0.4] * 4 + [0.0] * 2)
+        assert _stall_check(static, moved, full=1.0, resumes_s=14.0).verdict is Verdict.SHAPE
+
+    def test_the_rule_says_what_counts_as_resumed(self) -> None:
+        assert "12 % of full" in E5.rule
+
+
+class TestBalanced:
+    def test_rate_and_partitions_are_those_of_the_same_runs(self) -> None:
+        drawn = [Balanced(0.972, 37, 130), Balanced(0.974, 40, 148), Balanced(0.971, 37, 120)]
+        rate, partitions, certain = balanced_checks(drawn, Balanced(0.834, 31, 61), 0.43)
+        assert rate.verdict is Verdict.MATCH
+        assert partitions.verdict is Verdict.SHAPE, "31 without chance are not what these runs did"
+        assert partitions.ours == "37 (37 to 40) left it, 130 (120 to 148) moves in all"
+        assert certain.verdict is Verdict.SHAPE, "31 left, but as many others moved"
+        assert certain.ours == "31 left it, 61 moves in all, 83.4% of full"
+
+    def test_as_published(self) -> None:
+        checks = balanced_checks([Balanced(0.84, 32, 32)], Balanced(0.834, 31, 31), 0.43)
+        assert {check.verdict for check in checks} == {Verdict.MATCH}
+        assert "31, 31 moves in all, 83.4%" in checks[2].published
+
+    def test_the_worse_of_rate_and_partitions_counts_without_chance(self) -> None:
+        *_, certain = balanced_checks([Balanced(0.84, 32, 32)], Balanced(0.42, 31, 31), 0.43)
+        assert certain.verdict is Verdict.DIFFERS
+
+
+def test_the_reason_is_of_the_part_that_fails() -> None:
+    low = _why_static(0.23, 0.018, 43.0, 44 / 4096)
+    assert "1.1% of the tuples" in low
+    assert "0.23 s in the mean" in low
+    assert "cycle differs" not in low
+    far = _why_static(3.0, 0.018, 90.0, 0.01)
+    assert "cycle differs" in far
+    assert "of the tuples" not in far
+
+
+def test_the_flat_reading_is_told() -> None:
+    note = flat_note([0.01, 1.0], 620_000, [660_000, 640_000])
+    assert "static 620,000 tuples/s" in note
+    assert "106% of that with a delta_min of 10 ms and 103% of that with a delta_min of 1000 ms" in note
+
+
+def test_the_seed_that_was_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evenflow.reproduce.flux.transient._rate", lambda *_, **__: 0.5)
+    assert E1.run(Settings(seed=7)).seeds == (7,)

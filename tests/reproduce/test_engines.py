@@ -1,0 +1,29 @@
+"""Rules of experiments that also run on Spark, and verdicts of those runs that need no Spark."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from evenflow.reproduce.catalogue import every_experiment
+from evenflow.reproduce.engines import SPARK_RULES
+from evenflow.reproduce.experiment import Verdict
+from evenflow.reproduce.spark_runs.reconfiguration import stability_check
+
+
+def test_the_rule_on_spark_begins_a_sentence() -> None:
+    rules = {experiment.id: experiment.rule for experiment in every_experiment() if experiment.id in SPARK_RULES}
+    assert rules.keys() == SPARK_RULES.keys()
+    for id_, rule in rules.items():
+        assert re.search(r"[^.]\. On Spark, match: ", rule), f"{id_}: {rule}"
+
+
+def test_what_is_not_stable_is_told_in_words_and_only_then() -> None:
+    both = stability_check(12.0, 6.3)
+    assert both.ours == "batched after 12.0 s, sudden after 6.3 s"
+    assert both.verdict is Verdict.MATCH
+    never = stability_check(math.nan, math.nan)
+    assert never.ours == "batched not within the run, sudden not within the run"
+    assert (never.verdict, never.why) == (Verdict.SHAPE, "neither is stable within the run")
+    earlier = stability_check(4.0, math.nan)
+    assert (earlier.verdict, earlier.why) == (Verdict.DIFFERS, "here it does occur")
