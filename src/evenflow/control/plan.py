@@ -66,9 +66,11 @@ def plan_moves(
 ) -> Plan:
     """Ask `policy` once about `windows` (oldest first) under `table`, and `strategy` for the steps.
 
-    `clock` gives the seconds by which `decide_s` is measured.
+    As in a running query, windows from before the lanes changed do not count. `clock` gives the seconds by which
+    `decide_s` is measured.
     """
-    view = LoadView(tuple(windows), table)
+    others = [at for at, window in enumerate(windows[:-1]) if window.lane_ids != table.lanes]
+    view = LoadView(tuple(windows[others[-1] + 1 if others else 0 :]), table)
     started = clock()
     proposal = proposal_of(policy, view)
     decide_s = clock() - started

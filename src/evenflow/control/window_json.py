@@ -2,8 +2,10 @@
 
 ``{"lanes": [{"lane": 0, "idle_s": 0.1, "window_s": 1.0, "memory_budget": null, "queue": 120}, ...],
 "slots": [{"slot": 0, "lane": 0, "records": 120, "busy_s": 0.02, "state_bytes": 4096, "pending": 0,
-"spilled": false}, ...]}``, or a list of such objects, oldest first. Only `lane`, `slot` and the slot's `lane` must be
-there. What is left out:
+"spilled": false}, ...], "epochs": [7, 7]}``, or a list of such objects, oldest first. Only `lane`, `slot` and the
+slot's `lane` must be there. What is left out:
+
+* `epochs`, the first and the last of the window: it is one epoch long and follows the window before it;
 
 * `idle_s`: what the lane's slots leave of `window_s`; `queue`: what pends on the lane's slots;
 * `busy_s`: where other slots have it, records at their mean cost; else the lane's busy span shared out by
@@ -24,7 +26,7 @@ import numpy as np
 
 from evenflow.control.journal import Journal
 from evenflow.errors import InputError
-from evenflow.model import LaneLoad, LoadWindow, RoutingTable, SlotId, SlotLoads
+from evenflow.model import Epoch, LaneLoad, LoadWindow, RoutingTable, SlotId, SlotLoads
 from evenflow.model.slots import FloatArray
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -60,6 +62,7 @@ class WindowJson(msgspec.Struct, forbid_unknown_fields=True):
 
     lanes: list[LaneJson]
     slots: list[SlotJson]
+    epochs: tuple[Count, Count] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,11 @@ def read_window_json(text: bytes, name: str = "window") -> WindowFile:
     newest = parsed[-1]
     labels = _slot_numbers(newest, name)
     table = _table(newest, name)
-    windows = tuple(_window(window, labels, f"{name}: window {at}") for at, window in enumerate(parsed))
+    epochs = _epochs(parsed, name)
+    windows = tuple(
+        _window(window, labels, span, f"{name}: window {at}")
+        for at, (window, span) in enumerate(zip(parsed, epochs, strict=True))
+    )
     return WindowFile(windows, table, tuple(labels.tolist()), _table(parsed[0], f"{name}: window 0"))
 
 
@@ -116,7 +123,7 @@ def _as_json(window: LoadWindow, table: RoutingTable) -> WindowJson:
     ]
     columns = (table.owners, loads.records, loads.busy_s, loads.state_bytes, loads.pending, loads.spilled)
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    return WindowJson(lanes, [SlotJson(slot, *row) for slot, row in enumerate(rows)])
+    return WindowJson(lanes, [SlotJson(slot, *row) for slot, row in enumerate(rows)], window.epochs)
 
 
 def _is_journal(text: bytes) -> bool:
@@ -152,7 +159,24 @@ def _table(window: WindowJson, name: str) -> RoutingTable:
     return RoutingTable(np.array([slot.lane for slot in ordered]), tuple(lanes))
 
 
-def _window(window: WindowJson, labels: np.typing.NDArray[np.int64], name: str) -> LoadWindow:
+def _epochs(windows: Sequence[WindowJson], name: str) -> list[tuple[Epoch, Epoch]]:
+    """Return the first and the last epoch of each window; refuse windows that do not come one after the other."""
+    spans: list[tuple[Epoch, Epoch]] = []
+    for at, window in enumerate(windows):
+        least = spans[-1][1] + 1 if spans else 0
+        first, last = window.epochs or (least, least)
+        if not least <= first <= last:
+            raise InputError(
+                f"{name}: window {at}: expected epochs from {least} on, the first not above the last, "
+                f"got {first} to {last}; list the windows oldest first"
+            )
+        spans.append((first, last))
+    return spans
+
+
+def _window(
+    window: WindowJson, labels: np.typing.NDArray[np.int64], epochs: tuple[Epoch, Epoch], name: str
+) -> LoadWindow:
     """Return one window with its slots in the order of `labels`; slots it does not list had no load."""
     table = _table(window, name)
     own = _slot_numbers(window, name)
@@ -191,7 +215,7 @@ def _window(window: WindowJson, labels: np.typing.NDArray[np.int64], name: str) 
         )
         for lane in window.lanes
     )
-    return LoadWindow(loads, lanes)
+    return LoadWindow(loads, lanes, epochs)
 
 
 def _busy(window: WindowJson, slots: Sequence[SlotJson]) -> FloatArray:

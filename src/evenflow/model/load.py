@@ -182,6 +182,7 @@ class MoveCost:
 class LoadView:
     """All that a policy may look at: the newest windows, oldest first, and the routing table in force.
 
+    All windows are of the table's slots, the newest one of its lanes as well; older ones may be of other lanes.
     `memory` is what the policy itself returned the last time, None at first; policies keep nothing else.
     `last_move_s` is how long the moves decided last took, 0 if there were none. `whole_epochs`: rows come an epoch at a
     time, so each waits for all that its lane has to do in it; where they come one by one, nobody waits for a lane that

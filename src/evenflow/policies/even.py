@@ -308,7 +308,9 @@ def _needed_in(view: LoadView, window: LoadWindow, before: LoadWindow | None) ->
     if before is not None:
         grown -= before.slots.pending
         known &= ~before.slots.spilled & (window.epochs[0] == before.epochs[1] + 1)
-    saturated = _saturated(window)[view.table.lane_positions()]
+    saturated = np.zeros(grown.size, dtype=bool)  # of lanes that were others then, nobody knows
+    if window.lane_ids == view.table.lanes:
+        saturated = _saturated(window)[view.table.lane_positions()]
     grown = np.where(known & (saturated | (grown < 0)), grown, 0.0)
     return np.maximum(0.0, loads.busy_s + grown * _cost_s(view, window))
 
