@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,41 @@ def test_json_has_rows_moves_and_a_summary(scenario: str) -> None:
 def test_it_draws(scenario: str, tmp_path: Path) -> None:
     assert run("simulate", scenario, "--png", str(tmp_path / "s.png")).returncode == 0
     assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_title_is_printed_and_drawn_as_it_stands(tmp_path: Path) -> None:
+    title = r"[slow] records [/s] at $5 and $\frac$"
+    file = tmp_path / "s.toml"
+    file.write_text(f"title = '{title}'\n{LEAST}")
+    done = run("simulate", str(file), "--png", str(tmp_path / "s.png"))
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"{title} (policy even")
+
+
+@pytest.mark.parametrize("options", [[], ["--strategy", "fluid"], ["--policy", "even", "--seed", "3"]])
+def test_the_command_below_the_figure_gives_the_same_run(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "with a space.toml"
+    file.write_text(LEAST + 'start_s = 1\n[balance]\npolicy = "flux-load"\npolicy_options = { th_imb = 9.0 }\n')
+    captions: list[str] = []
+    monkeypatch.setattr("evenflow.reproduce.figures.draw", lambda *given: captions.append(given[2]))
+    done = answer("simulate", str(file), *options, "--png", str(tmp_path / "s.png"))
+    assert answer(*shlex.split(captions[0])[1:]) == done
+
+
+def test_what_was_found_is_told_even_if_the_figure_cannot_be_written(
+    scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("evenflow.reproduce.figures.draw", full)
+    done = run("simulate", scenario, "--png", str(tmp_path / "s.png"))
+    assert done.returncode == 2
+    assert "moves" in done.stdout
+    assert done.stderr.startswith("evenflow: simulate: cannot write the figure to ")
+    assert done.stderr.endswith("s.png: No space left on device\n")
 
 
 def test_a_journal_is_replayed_and_planned_on(journal: str) -> None:

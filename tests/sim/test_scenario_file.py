@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from evenflow.errors import InputError
+from evenflow.model import RoutingTable
+from evenflow.policies import policy_named
 from evenflow.reproduce.what_if import answer, with_choice
 from evenflow.sim.quantum import Way
 from evenflow.sim.scenario_file import WhatIf, read_scenario
@@ -61,6 +63,13 @@ class TestEvents:
         rates = read(hot + spike).scenario.arrivals.rates
         assert rates(1.5) == pytest.approx(3 * rates(0.5))
 
+    def test_a_spike_multiplies_a_hotspot_that_is_listed_after_it_too(self) -> None:
+        spike = '[[event]]\nkind = "spike"\nat_s = 1\nuntil_s = 3\nfactor = 3\n'
+        hot = '[[event]]\nkind = "hotspot"\nat_s = 2\nslots = [0]\nshare = 0.8\n'
+        one, other = (read(events).scenario.arrivals.rates for events in (spike + hot, hot + spike))
+        assert [one(at).tolist() for at in (0.5, 1.5, 2.5, 3.5)] == [other(at).tolist() for at in (0.5, 1.5, 2.5, 3.5)]
+        assert one(2.5) == pytest.approx([240] + [60 / 7] * 7)
+
     def test_slow_lanes_multiply(self) -> None:
         event = '[[event]]\nkind = "slow-lane"\nat_s = 1\nlanes = [1]\nspeed = 0.5\n'
         assert read(event * 2).scenario.speeds.at(1.0, 2).tolist() == [1.0, 0.25]
@@ -79,6 +88,36 @@ class TestEvents:
         found = answer(read('start_s = 1.0\n[[event]]\nkind = "add-lanes"\nat_s = 4\ncount = 2\n', load))
         assert found.timeline.lanes[[0, -1]].tolist() == [2, 4]
         assert (found.timeline.served[-1] > 0).all()
+
+
+class TestOwnTable:
+    """Policies that route by a ring of their own start from it."""
+
+    balance = '[balance]\npolicy = "dpa-halving"\npolicy_options = { tokens = 4 }\n'
+
+    def test_a_policy_with_a_table_of_its_own_starts_from_it(self) -> None:
+        what_if = read(self.balance)
+        policy = policy_named("dpa-halving", tokens=4)
+        assert what_if.scenario.first_table == policy.initial_table(8, range(2))  # type: ignore[attr-defined]
+        assert read().scenario.first_table == RoutingTable.even(8, 2)
+
+    def test_lanes_of_a_hotspot_are_those_of_its_table(self) -> None:
+        event = '[[event]]\nkind = "hotspot"\nat_s = 0\nlanes = [1]\nshare = 0.9\n'
+        scenario = read(self.balance + event).scenario
+        hot = scenario.first_table.slots_of(1)
+        assert hot.tolist() != RoutingTable.even(8, 2).slots_of(1).tolist()
+        assert scenario.arrivals.rates(0.0)[hot].sum() == pytest.approx(90)
+
+    @pytest.mark.parametrize("policy", ["dpa-halving", "dpa-doubling"])
+    def test_it_relieves_a_hot_lane(self, policy: str) -> None:
+        text = LEAST.replace("slots = 8\nduration_s = 4", "slots = 256\nduration_s = 60").replace(
+            "= 100\n[", "= 150\n["
+        )
+        hot = 'start_s = 1\n[[event]]\nkind = "hotspot"\nat_s = 0\nlanes = [0]\nshare = 0.9\n'
+        found = answer(read(hot + f'[balance]\npolicy = "{policy}"\n', text)).summary()
+        static = answer(read(hot + '[balance]\npolicy = "static"\n', text)).summary()
+        assert found["moves"] > 10
+        assert found["waiting"] < 0.5 * static["waiting"]
 
 
 def test_the_other_tables() -> None:
@@ -120,7 +159,50 @@ def test_the_other_tables() -> None:
             LEAST + '[[event]]\nkind = "slow-lane"\nat_s = 1\nlanes = [2]\nspeed = 1\n',
             "there is no lane 2; lanes are 0 to 1",
         ),
-        (LEAST + '[[event]]\nkind = "hotspot"\nat_s = 1\nshare = 0.5\n', "needs lanes = .* or slots"),
+        (LEAST + '[[event]]\nkind = "hotspot"\nat_s = 1\nshare = 0.5\n', "needs lanes = .* or slots.*got neither"),
+        (
+            LEAST + '[[event]]\nkind = "hotspot"\nat_s = 1\nshare = 0.5\nlanes = [0]\nslots = [1]\n',
+            "event 1: a hotspot needs lanes = .* or slots = .*, got both",
+        ),
+        (LEAST.replace("[lane]", 'skew = "hotspot"\nlanes = [0]\nslots = [1]\n[lane]'), "load: a hotspot .* got both"),
+        (LEAST.replace("[lane]", "lanes = [0]\n[lane]"), "load: lanes and slots are for skew = 'hotspot'"),
+        (
+            LEAST + '[[event]]\nkind = "spike"\nat_s = 4\nfactor = 2\n',
+            r"event 1: at_s \(4\) must be before the end, duration_s \(4\)",
+        ),
+        (
+            LEAST + '[[event]]\nkind = "add-lanes"\nat_s = 9\ncount = 2\n',
+            r"event 1: at_s \(9\) must be before the end, duration_s \(4\)",
+        ),
+        (
+            LEAST.replace("slots = 8", "slots = 1")
+            + '[[event]]\nkind = "moving-hotspot"\nat_s = 1\nevery_s = 1\nshare = 0.5\nlanes = [1]\n',
+            r"event 1: lanes \[1\] own no slots at the start",
+        ),
+        (LEAST.replace("duration_s = 4", "duration_s = inf"), "duration_s: expected `float` <= 1"),
+        (LEAST.replace("duration_s = 4", "duration_s = nan"), "duration_s: expected `float` > 0"),
+        (LEAST.replace("duration_s = 4", "duration_s = 1e12"), "would never end; a run has at most 1000000000 steps"),
+        (LEAST + "[time]\nepoch_s = 1e12\n", "would never end"),
+        (LEAST + "[time]\nstep_s = 1e-300\n", "time.step_s: expected `float` >= 1e-09"),
+        (LEAST.replace("100\n[lane]", "1e308\n[lane]"), "load.records_per_s: expected `float` <= 1"),
+        (LEAST.replace("100\n[lane]", "1e15\n[lane]"), r"load: 1e\+15 records per second.*at most 1e\+15"),
+        (LEAST + '[[event]]\nkind = "spike"\nat_s = 1\nfactor = 1e14\n', "with all spikes, come to"),
+        (LEAST.replace("[lane]\nrecords_per_s = 100", "[lane]\nrecords_per_s = inf"), "lane.records_per_s: expected"),
+        ("lanes = 1_000_000_000\n" + LEAST[10:], "s.toml: lanes: expected `int` <= 10000"),
+        (
+            LEAST + '[balance]\npolicy_options = { calm = "abc" }\n',
+            "policy even cannot use calm = 'abc': it expects float",
+        ),
+        (LEAST + "[balance]\npolicy_options = { calm = nan }\n", "calm.*nan"),
+        (
+            LEAST + '[balance]\nstrategy_options = { max_bytes_per_step = "abc" }\n',
+            "strategy paced cannot use max_bytes_per_step = 'abc': it expects int",
+        ),
+        (
+            LEAST + '[balance]\ncontroller = { window_epochs = "two" }\n',
+            "balance.controller cannot use window_epochs = 'two': it expects int",
+        ),
+        (LEAST + "[balance]\ncontroller = { window_epochs = 1.5 }\n", "window_epochs = 1.5: it expects int"),
         (LEAST + '[[event]]\nkind = "hotspot"\nat_s = 1\nslots = [8]\nshare = 0.5\n', "there is no slot 8"),
         (LEAST + '[balance]\nhandover = "forward and merge"\n', "only mergeable operators allow"),
     ],

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from evenflow.cli.speech import JsonFlag, result_console
 from evenflow.errors import InputError
@@ -35,11 +38,13 @@ def simulate(
     json_: JsonFlag = False,
 ) -> None:
     """Simulate a scenario under the real controller and policies, in virtual time; no Spark."""
-    from evenflow.reproduce.what_if import answer, picture_of, replayed, with_choice
+    from evenflow.reproduce.what_if import answer, replayed, with_choice
     from evenflow.sim.scenario_file import read_scenario
 
     if (scenario is None) == (replay is None):
         raise InputError("give either a SCENARIO.toml or --replay JOURNAL.json")
+    if png is not None and (png.is_dir() or not png.absolute().parent.is_dir()):
+        raise InputError(f"simulate: --png expects a file in a folder that exists, got {png}")
     file = scenario or replay
     text = _read(file)
     recorded = None
@@ -48,18 +53,15 @@ def simulate(
     else:
         what_if, recorded = replayed(text, str(file), policy, strategy or DEFAULT_STRATEGY, seed)
     found = answer(what_if, recorded)
-    if png is not None:
-        from evenflow.reproduce.figures import draw
-
-        if png.is_dir() or not png.absolute().parent.is_dir():
-            raise InputError(f"simulate: --png expects a file in a folder that exists, got {png}")
-        draw(picture_of(found), found.title or str(file), _command(file, found, replay=replay is not None), png)
     if json_:
         typer.echo(json.dumps(found.as_dict()))
-        return
-    _print(found)
+    else:
+        _print(found)
     if png is not None:
-        result_console().print(f"figure: {png}", markup=False)
+        given = {"--replay": replay, "": scenario, "--policy": policy, "--strategy": strategy, "--seed": found.seed}
+        _draw(found, str(file), _command(given), png)
+        if not json_:
+            result_console().print(f"figure: {png}", markup=False)
 
 
 def _read(file: Path | None) -> bytes:
@@ -69,17 +71,30 @@ def _read(file: Path | None) -> bytes:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
 
 
-def _command(file: Path | None, found: Answer, *, replay: bool) -> str:
-    names = found.names
-    option = "--replay " if replay else ""
-    return f"evenflow simulate {option}{file} --policy {names['policy']} --seed {found.seed}"
+def _draw(found: Answer, file: str, caption: str, png: Path) -> None:
+    """Write the figure; what is in a file's title or name is meant as it stands, not as mathematics."""
+    from evenflow.reproduce.figures import draw
+    from evenflow.reproduce.what_if import picture_of
+
+    heading, below = ((found.title or file).replace("$", r"\$"), caption.replace("$", r"\$"))
+    try:
+        draw(picture_of(found), heading, below, png)
+    except OSError as error:
+        raise InputError(f"simulate: cannot write the figure to {png}: {error.strerror or error}") from error
+
+
+def _command(given: Mapping[str, object]) -> str:
+    """Return the command that was given, by option; what was left out (None) stays with the file."""
+    words = [word for option, value in given.items() if value is not None for word in (option, str(value)) if word]
+    return shlex.join(["evenflow", "simulate", *words])
 
 
 def _print(found: Answer) -> None:
     """Print the timeline as a table, with the lanes as bars, and a summary."""
     console = result_console()
     names = ", ".join(f"{what} {name}" for what, name in found.names.items())
-    console.print(f"[bold]{found.title or 'simulation'}[/bold] ({names}, seed {found.seed})")
+    title = Text(found.title or "simulation", "bold")  # no markup: a file may have brackets in its title
+    console.print(title, f"({names}, seed {found.seed})")
     past = f"{'as recorded':>12}" if found.recorded is not None else ""
     bars = "busy, lane by lane" if found.lanes <= _MOST_LANES else "busy, lanes by rank"
     heading = f"{'time s':>8}{'records/s':>12}{'waiting':>12}{'max/mean':>10}{past}{'p50 s':>9}{'p99 s':>9}{'moves':>7}"

@@ -43,11 +43,14 @@
     lanes = [3]
     share = 0.6
 
-Lanes of a hotspot stand for the slots that they own at the start. Later hotspots replace earlier ones while they last.
+Lanes of a hotspot stand for the slots that they own at the start, when a policy with a table of its own (the ring of
+`dpa-halving` and `dpa-doubling`) has that one. Later hotspots replace earlier ones while they last; a spike multiplies
+whatever comes. Numbers end at 1e15, and no more records may come: beyond it they could not be counted one by one.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,17 +64,22 @@ from evenflow.control import ControllerOptions
 from evenflow.errors import InputError
 from evenflow.migration import DEFAULT_STRATEGY, Strategy, strategy_named
 from evenflow.model import DEFAULT_SLOTS, RoutingTable
+from evenflow.model.registry import fitted_options
 from evenflow.model.slots import FloatArray
-from evenflow.policies import DEFAULT_POLICY, Policy, policy_named
+from evenflow.policies import DEFAULT_POLICY, Policy, policy_named, starting_table
 from evenflow.sim.quantum import Handover, Memory, Network, Scenario, Way
 from evenflow.sim.quantum.arrivals import Arrivals, During, InTurn, Steady, uniform, with_hotspot
 from evenflow.sim.quantum.network import UNLIMITED
 from evenflow.workloads.skew import zipf_shares
 
-Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
-NotNegative: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
+MOST = 1e15  # whole numbers up to here, and sums of them, are exact as floats
+
+Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=MOST)]
+NotNegative: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=MOST)]
+Noticeable: TypeAlias = Annotated[float, msgspec.Meta(ge=1e-9, le=MOST)]
 Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
-Few: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+Few: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+Many: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
 Numbers: TypeAlias = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
 Ways: TypeAlias = Literal["at the timestamp", "at once", "pause all", "forward and merge"]
 FOREVER = float("inf")
@@ -87,7 +95,7 @@ class LoadPart(_Part, frozen=True, kw_only=True):
     records_per_s: Positive
     skew: Literal["uniform", "zipf", "hotspot"] = "uniform"
     exponent: NotNegative = 1.0
-    keys: Few = 100_000
+    keys: Many = 100_000
     lanes: Numbers = ()
     slots: Numbers = ()
     share: Share = 0.5
@@ -97,7 +105,7 @@ class LoadPart(_Part, frozen=True, kw_only=True):
 class LanePart(_Part, frozen=True, kw_only=True):
     """`[lane]`: what an ordinary lane can do."""
 
-    records_per_s: Positive
+    records_per_s: Noticeable
     memory_bytes: Positive | None = None
     start_s: NotNegative = 1.0
 
@@ -132,14 +140,14 @@ class MovePart(_Part, frozen=True, kw_only=True):
 class TimePart(_Part, frozen=True, kw_only=True):
     """`[time]`: the quantum, the epoch and the row of the timeline."""
 
-    step_s: Positive = 0.1
+    step_s: Noticeable = 0.1
     epoch_s: Positive = 1.0
     row_s: Positive | None = None
 
 
 class _Event(_Part, frozen=True, tag_field="kind", kw_only=True):
     at_s: NotNegative
-    until_s: Positive = FOREVER
+    until_s: Annotated[float, msgspec.Meta(gt=0)] = FOREVER
 
 
 class Hotspot(_Event, frozen=True, tag="hotspot", kw_only=True):
@@ -168,7 +176,7 @@ class SlowLane(_Event, frozen=True, tag="slow-lane", kw_only=True):
     """Lanes have a part of their speed only."""
 
     lanes: Numbers
-    speed: Positive
+    speed: Noticeable
 
 
 class MemoryPressure(_Event, frozen=True, tag="memory", kw_only=True):
@@ -194,7 +202,7 @@ class ScenarioFile(_Part, frozen=True, kw_only=True):
     load: LoadPart
     lane: LanePart
     title: str = ""
-    slots: Few = DEFAULT_SLOTS
+    slots: Many = DEFAULT_SLOTS
     duration_s: Positive = 60.0
     seed: Annotated[int, msgspec.Meta(ge=0)] = 1
     slot: SlotPart = SlotPart()
@@ -235,7 +243,9 @@ def read_scenario(text: bytes, name: str, seed: int | None = None) -> WhatIf:
 def _built(file: ScenarioFile, seed: int) -> WhatIf:
     balance, time, move = file.balance, file.time, file.move
     _refuse_bad_events(file)
-    table = RoutingTable.even(file.slots, file.lanes)
+    _refuse_bad_load(file)
+    policy = policy_named(balance.policy, **balance.policy_options)
+    table = starting_table(policy, file.slots, range(file.lanes))
     price = (move.seconds_per_byte, move.seconds_per_byte, move.seconds_per_move, move.seconds_per_move)
     epoch_steps = max(1, round(time.epoch_s / time.step_s))
     row_s = time.row_s or max(time.epoch_s, file.duration_s / 30)
@@ -262,7 +272,7 @@ def _built(file: ScenarioFile, seed: int) -> WhatIf:
         file.title,
         seed,
         scenario,
-        policy_named(balance.policy, **balance.policy_options),
+        policy,
         strategy_named(balance.strategy, **balance.strategy_options),
         controller_options(balance.controller),
         {"policy": balance.policy, "strategy": balance.strategy, "handover": balance.handover},
@@ -276,10 +286,7 @@ def controller_options(given: dict[str, Any]) -> ControllerOptions:
     for name in given:
         if name not in known:
             raise InputError(f"balance.controller: there is no key {name!r}; known: {', '.join(known)}")
-    try:
-        return ControllerOptions(**given)
-    except TypeError as error:
-        raise InputError(f"balance.controller: {error}") from error
+    return ControllerOptions(**fitted_options("balance.controller", ControllerOptions, given))
 
 
 # --- what arrives ---------------------------------------------------------------------------------------------------
@@ -297,10 +304,14 @@ def _arrivals(file: ScenarioFile, table: RoutingTable, rng: np.random.Generator)
             hot = _hot(f"event {at + 1}", event.lanes, event.slots, table)
             arrivals = During(arrivals, with_hotspot(slots, rate, hot, event.share), event.at_s, event.until_s)
         elif isinstance(event, MovingHotspot):
-            places = [with_hotspot(slots, rate, table.slots_of(lane), event.share) for lane in event.lanes]
+            places = [
+                with_hotspot(slots, rate, _hot(f"event {at + 1}", (lane,), (), table), event.share)
+                for lane in event.lanes
+            ]
             turns = _Since(InTurn(places, event.every_s), event.at_s)
             arrivals = During(arrivals, turns, event.at_s, event.until_s)
-        elif isinstance(event, Spike):
+    for event in file.event:
+        if isinstance(event, Spike):
             arrivals = During(arrivals, _Scaled(arrivals, event.factor), event.at_s, event.until_s)
     return arrivals
 
@@ -328,10 +339,13 @@ class _Since:
 
 
 def _hot(who: str, lanes: Sequence[int], slots: Sequence[int], table: RoutingTable) -> list[int]:
-    """Return the hot slots: those named, and all that the named lanes own at the start."""
+    """Return the hot slots: those named, or all that the named lanes own at the start."""
+    if bool(lanes) == bool(slots):
+        got = "both" if lanes else "neither"
+        raise InputError(f"{who}: a hotspot needs lanes = [...] or slots = [...], got {got}")
     chosen = sorted({*slots, *(int(slot) for lane in lanes for slot in table.slots_of(lane))})
     if not chosen:
-        raise InputError(f"{who}: a hotspot needs lanes = [...] or slots = [...], got neither")
+        raise InputError(f"{who}: lanes {list(lanes)} own no slots at the start, so nothing can be hot there")
     if chosen[-1] >= table.slots:
         raise InputError(f"{who}: there is no slot {chosen[-1]}; slots are 0 to {table.slots - 1}")
     return chosen
@@ -386,12 +400,27 @@ def _refuse_bad_events(file: ScenarioFile) -> None:
         who = f"event {at + 1}"
         if event.until_s <= event.at_s:
             raise InputError(f"{who}: until_s ({event.until_s:g}) must be after at_s ({event.at_s:g})")
+        if event.at_s >= file.duration_s:
+            raise InputError(f"{who}: at_s ({event.at_s:g}) must be before the end, duration_s ({file.duration_s:g})")
         hot = isinstance(event, Hotspot | MovingHotspot)
         named.append((who, getattr(event, "lanes", ()), file.lanes if hot else most))
     for who, lanes, count in named:
         for lane in lanes:
             if lane >= count:
                 raise InputError(f"{who}: there is no lane {lane}; lanes are 0 to {count - 1}")
+
+
+def _refuse_bad_load(file: ScenarioFile) -> None:
+    """Refuse places for a hotspot that the load does not have, and more records than can be counted."""
+    load, spikes = file.load, [event.factor for event in file.event if isinstance(event, Spike)]
+    if load.skew != "hotspot" and (load.lanes or load.slots):
+        raise InputError(f"load: lanes and slots are for skew = 'hotspot', the skew is {load.skew!r}")
+    records = load.records_per_s * file.duration_s * math.prod(max(1.0, factor) for factor in spikes)
+    if records > MOST:
+        raise InputError(
+            f"load: {load.records_per_s:g} records per second, with all spikes, come to {records:g} in "
+            f"{file.duration_s:g} s; at most {MOST:g} can be counted"
+        )
 
 
 def _explained(message: str, name: str) -> str:

@@ -85,6 +85,12 @@ def test_records_that_cost_nothing_are_refused(cost: float | list[float]) -> Non
         Scenario(2, 4, uniform(4, 100.0), seconds_per_record=cost)
 
 
+@pytest.mark.parametrize("change", [{"duration_s": np.inf}, {"step_s": 1e-320}, {"epoch_steps": 10**12}])
+def test_a_run_that_would_never_end_is_refused(change: dict[str, float]) -> None:
+    with pytest.raises(InputError, match="would never end"):
+        Scenario(2, 4, uniform(4, 100.0), **change)  # type: ignore[arg-type]
+
+
 def test_forward_and_merge_is_refused_unless_the_operator_is_mergeable() -> None:
     with pytest.raises(InputError, match="mergeable"):
         Scenario(2, 4, uniform(4, 1.0), handover=Handover(Way.FORWARD_MERGE))

@@ -19,6 +19,8 @@ from evenflow.sim.quantum.memory import Memory
 from evenflow.sim.quantum.network import Network
 from evenflow.sim.quantum.speeds import Alike, Speeds
 
+_MOST_STEPS = 10**9
+
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
@@ -70,6 +72,11 @@ class Scenario:
             raise InputError(
                 f"scenario: {self.duration_s} s in steps of {self.step_s} s, {self.epoch_steps} steps per epoch and "
                 f"{self.row_epochs} epochs per row is no run"
+            )
+        if max(self.duration_s / self.step_s, self.epoch_steps * self.row_epochs) > _MOST_STEPS:
+            raise InputError(
+                f"scenario: {self.duration_s} s, or a row of {self.epoch_steps * self.row_epochs} steps, in steps of "
+                f"{self.step_s} s would never end; a run has at most {_MOST_STEPS} steps"
             )
         for name in ("seconds_per_record", "state_bytes"):
             refuse_bad_numbers(f"scenario: {name}", self.per_slot(name))
