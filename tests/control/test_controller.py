@@ -369,6 +369,79 @@ class TestSteps:
             story.controller.next_epoch(epoch)
 
 
+class TestPlansForLater:
+    def test_what_may_begin_before_goes_first(self) -> None:
+        story = Story()
+        story.controller.request([HOT], not_before=4)
+        story.controller.request([WARM])
+        assert story.controller.planned == (WARM, HOT)
+        assert story.begin() == (WARM,)
+        story.settle()
+        assert story.run(4) == [(), (), (), (HOT,)]
+
+    def test_the_policy_is_asked_until_then(self) -> None:
+        story = Story(Proposal(), [WARM])
+        story.controller.request([HOT], not_before=5)
+        assert story.run(3) == [(), (), (WARM,)]
+        story.settle()
+        assert story.run(3) == [(), (), (HOT,)]
+        # Epoch 2 was in the first move, and at epoch 4 the second was about to begin.
+        assert [view.last.epochs[0] for view in story.policy.asked] == [0, 1, 3]
+
+    def test_a_slot_that_the_policy_moves_meanwhile_goes_on_from_there(self) -> None:
+        story = Story([Move(0, 0, 1)])
+        story.controller.request([HOT], not_before=4)
+        assert story.run(2) == [(), (Move(0, 0, 1),)]
+        story.settle()
+        assert story.controller.planned == (Move(0, 1, 3),)
+        assert story.run(3) == [(), (), (Move(0, 1, 3),)]
+
+    def test_a_slot_that_is_there_already_stays_and_the_plan_is_over(self) -> None:
+        story = Story([Move(0, 0, 3)], *[Proposal()] * 4, [Move(0, 3, 1)])
+        story.controller.request([HOT], not_before=4)
+        story.run(2)
+        story.settle()
+        assert story.controller.planned == ()
+        assert story.run(8) == [()] * 5 + [(Move(0, 3, 1),), (), ()]  # it is not brought back
+        story.settle()
+        assert story.run(2) == [(), ()]
+
+    def test_a_slot_that_has_left_again_before_its_time_is_brought_back(self) -> None:
+        story = Story([Move(0, 0, 3)], [Move(0, 3, 1)])
+        story.controller.request([HOT], not_before=6)
+        for _ in range(4):
+            story.run()
+            story.settle()
+        assert story.owners[0] == 1
+        assert story.run(3) == [(), (), (Move(0, 1, 3),)]
+
+    def test_the_steps_of_a_plan_keep_their_order(self) -> None:
+        story = Story()
+        story.controller.queue([QueuedStep((Move(0, 0, 1),), 3), QueuedStep((Move(0, 1, 2),), 0)])
+        assert story.run(4) == [(), (), (), (Move(0, 0, 1),)]
+        story.settle()
+        assert story.begin() == (Move(0, 1, 2),)
+
+    def test_they_keep_no_lane_from_being_retired_and_those_that_need_it_go(self) -> None:
+        story = Story(Proposal((Move(6, 3, 0), Move(7, 3, 1)), retire=(3,)), min_lanes=1)
+        story.controller.request([HOT, WARM], not_before=9)  # HOT goes to lane 3
+        story.run(2)
+        assert story.settle() == LaneWish(retire=(3,))
+        assert story.controller.planned == (WARM,)
+
+    def test_slots_are_copied_ahead_shortly_before(self) -> None:
+        story = Story(copy_ahead_bytes=1000)
+        story.run(size=2000)
+        story.controller.request([HOT], not_before=20)
+        story.controller.request([WARM], not_before=30)
+        seen = {}
+        for _ in range(14):
+            story.run(size=2000)
+            seen[story.epoch] = story.controller.to_prepare()
+        assert [epoch for epoch, moves in seen.items() if moves] == [12, 13, 14]
+        assert seen[14] == (HOT,)
+
+
 class TestBytesInFlight:
     moves = (Move(0, 0, 3), Move(1, 0, 2), Move(2, 1, 0), Move(3, 1, 0))
 

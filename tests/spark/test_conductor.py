@@ -512,6 +512,20 @@ class TestCopyAhead:
             written.update(stage.done(0).snapshot_slots)
         assert written == {1}
 
+    def test_copies_take_nothing_of_what_may_be_written_of_other_slots(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path, slots=24, options={"copy_ahead_bytes": 1})
+        for _ in range(2):
+            stage.accept()
+            for lane in (0, 1):
+                stage.done(lane, size=10)
+        stage.ask(*((slot, 1) for slot in range(9)), not_before=9)
+        written = []
+        for _ in range(6):
+            stage.accept()
+            written.append({slot for lane in (0, 1) for slot in stage.done(lane, size=10).snapshot_slots})
+        assert set.union(*written) == set(range(9, 24))
+        assert all(written)  # however long ago the copies were made
+
     def test_a_plan_that_is_superseded_makes_the_target_forget(self, tmp_path: Path) -> None:
         stage = copied_ahead(tmp_path, slots=6, lanes=3)
         stage.prepare(1)

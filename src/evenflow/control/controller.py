@@ -8,8 +8,9 @@ and what it refuses, with the reason, stands in the journal. The Spark engine an
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,7 @@ from evenflow.policies.base import policy_name
 
 _NEWEST = 0.3  # the weight of the newest measurement of what a move costs
 _TELLING_BYTES = 1 << 20
+_AHEAD_EPOCHS = 8  # before a step may begin, its slots are copied: in time, and not kept twice for long
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,7 @@ class Controller:
         )
         self._windows: deque[LoadWindow] = deque(maxlen=self.options.history)
         self._memory: Any = None
-        self._queue: deque[QueuedStep] = deque()
+        self._queue: deque[QueuedStep] = deque()  # by the epochs they may begin at
         self._told: dict[SlotId, MoveLife] = {}
         self._state_bytes: IntArray = np.zeros(table.slots, np.int64)  # of each slot, as last seen
         self._move_cost = self.options.move_cost
@@ -205,8 +207,8 @@ class Controller:
 
     @property
     def planned(self) -> tuple[Move, ...]:
-        """The moves still to be announced, in order."""
-        return _moves_of(self._queue)
+        """The moves still to be announced, in order; without those of slots that are there by now."""
+        return tuple(move for move in _moves_of(self._queue) if _is_to_do(move))
 
     @property
     def draining(self) -> tuple[LaneId, ...]:
@@ -261,7 +263,7 @@ class Controller:
             elif lane == life.move.target:
                 self._change(life, Event.TARGET_LOST)
         for event, side in ((Event.SOURCE_LOST, "source"), (Event.TARGET_LOST, "target")):
-            lost = {move.slot for move in self.planned if getattr(move, side) == lane}
+            lost = {move.slot for move in _moves_of(self._queue) if getattr(move, side) == lane}
             self._drop_plans(lost - self._refitted, event)  # a resize is carried out all the same
 
     def lanes_changed(self, lanes: Iterable[LaneId]) -> None:
@@ -273,7 +275,7 @@ class Controller:
         for life in self.in_flight:
             if life.move.source not in self._table.lanes:
                 self._change(life, Event.SOURCE_LOST)
-        gone = {move.slot for move in self.planned if move.target not in self._table.lanes}
+        gone = {move.slot for move in _moves_of(self._queue) if move.target not in self._table.lanes}
         self._drop_plans(gone, Event.CANCEL)
         self._collector.restart(self._table.lanes, self._epoch, "the lanes changed")
         self._windows.clear()
@@ -284,15 +286,16 @@ class Controller:
         self.queue(scheduled(self.strategy.steps(tuple(moves), self._weights()), not_before, every=0))
 
     def queue(self, plan: Sequence[QueuedStep]) -> None:
-        """Put steps at the end of the queue; each waits for its epoch and for the step before it (LR-M6, M8).
+        """Queue steps; each waits for its epoch, for the step before it and for what may begin before (LR-M6, M8).
 
-        They supersede what is planned for the same slots. A step that cannot be refuses the whole plan.
+        They supersede what is planned for the same slots. A step that cannot be refuses the whole plan. Until its epoch
+        a step stands in nobody's way: loads are watched, the policy is asked, other steps go first.
         """
         self._refuse_impossible(plan)
         moves = _moves_of(plan)
         self._drop_plans({move.slot for move in moves}, Event.SUPERSEDED)
         self._record(Requested(self._epoch, moves))
-        self._queue.extend(step for step in plan if step.moves)
+        self._enqueue(plan)
 
     def set_policy(self, policy: Policy) -> None:
         """Ask another policy from now on; what is planned or under way is carried out. It starts with no memory."""
@@ -307,11 +310,11 @@ class Controller:
         """
         moves = self._table.difference(table.with_lanes(sorted({*self._table.lanes, *table.lanes})))
         self._drained = ()
-        self._drop_plans({move.slot for move in self.planned}, Event.SUPERSEDED)
+        self._drop_plans({move.slot for move in _moves_of(self._queue)}, Event.SUPERSEDED)
         self.queue(scheduled(self.strategy.steps(moves, self._weights()), self._epoch + 1, every=0))
         self._refitted = {move.slot for move in moves}
         self._retiring = self._drained = tuple(lane for lane in self._table.lanes if lane not in table.lanes)
-        return None if self._queue or self._told else self._let_go()
+        return None if moves or self._told else self._let_go()
 
     def measured_move(self, state_bytes: int, seconds: float) -> None:
         """Learn what moving state costs: the newest measurements count most; small ones tell only what a move costs."""
@@ -336,9 +339,10 @@ class Controller:
     def to_prepare(self) -> tuple[Move, ...]:
         """Return the moves of the next step whose slots shall be loaded by their new lanes before they move."""
         least = self.options.copy_ahead_bytes
-        if least is None or not self._queue:
+        if least is None:
             return ()
-        return tuple(move for move in self._queue[0].moves if self._state_bytes[move.slot] >= least)
+        moves = self._next_step(self._epoch + _AHEAD_EPOCHS).moves
+        return tuple(move for move in moves if self._state_bytes[move.slot] >= least)
 
     def next_epoch(self, epoch: Epoch, at_s: float = 0.0) -> ControlMessage:
         """Return the control message of `epoch`, with the moves of the next step if its time has come."""
@@ -371,7 +375,7 @@ class Controller:
             self._settling -= 1
             self._record(WindowDropped(self._epoch, window.epochs, "lanes have just started"))
             return None
-        if self._queue or self._told or self._resizing:
+        if self._is_under_way or self._resizing:
             self._record(WindowDropped(self._epoch, window.epochs, "moves are under way"))
             return None
         self._windows.append(window)
@@ -437,7 +441,8 @@ class Controller:
             self._resizing = True
             return LaneWish(add=proposal.add_lanes)
         self._retiring = proposal.retire
-        self._queue.extend(scheduled(steps, self._epoch + 1, every=0))
+        self._queue = deque(_after(proposal.moves, self._queue))
+        self._enqueue(scheduled(steps, self._epoch + 1, every=0))
         return self._let_go() if not steps else None
 
     def _stay(self, proposal: Proposal, balance: Balance) -> None:
@@ -452,16 +457,36 @@ class Controller:
         return (self.options.min_lanes or 1) <= lanes <= (self.options.max_lanes or lanes)
 
     def _let_go(self) -> LaneWish | None:
-        """Once nothing is planned any more, let those of the retiring lanes go that own nothing."""
-        if self._queue or not self._retiring:
+        """Once nothing is under way any more, let those of the retiring lanes go that own nothing."""
+        if self._is_under_way or not self._retiring:
             return None
         owners = {*self._table.owners.tolist()}
         self._leaving = tuple(lane for lane in self._retiring if lane in self._table.lanes and lane not in owners)
         self._retiring = self._drained = ()
+        self._drop_plans({move.slot for move in _moves_of(self._queue) if move.target in self._leaving}, Event.CANCEL)
         self._resizing = bool(self._leaving)
         return LaneWish(retire=self._leaving) if self._leaving else None
 
     # --- moving --------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_under_way(self) -> bool:
+        """Whether moves are told and not settled, or may begin with the next epoch. Plans for later are neither."""
+        return bool(self._told or self._next_step(self._epoch + 1).moves)
+
+    def _enqueue(self, plan: Sequence[QueuedStep]) -> None:
+        """Put steps behind those that may begin as early; none may begin before the one before it."""
+        earliest = self._epoch + 1
+        for step in plan:
+            earliest = max(earliest, step.not_before)
+            if step.moves:
+                self._queue.append(replace(step, not_before=earliest))
+        self._queue = deque(sorted(self._queue, key=lambda step: step.not_before))
+
+    def _next_step(self, epoch: Epoch) -> QueuedStep:
+        """Return the next step if it may begin by an epoch, else one without moves."""
+        early = takewhile(lambda step: step.not_before <= epoch, self._queue)
+        return next((step for step in map(_to_do, early) if step.moves), QueuedStep(()))
 
     def _end_step(self, at_s: float) -> None:
         """Close a step whose last move has settled: its time counts, its window does not (AF-A26); cool down."""
@@ -483,7 +508,7 @@ class Controller:
 
         A plan that lost a part does not end as decided: the policy has to ask again for lanes to retire.
         """
-        for move in self.planned:
+        for move in _moves_of(self._queue):
             if move.slot in slots:
                 dropped = MoveLife(move).after(event)
                 self._record(PhaseChanged(self._epoch, move, event, Phase.PLANNED, dropped.phase))
@@ -493,11 +518,12 @@ class Controller:
 
     def _next_moves(self, epoch: Epoch) -> tuple[Move, ...]:
         """Take from the queue what may be announced now: the next step, or as much of it as may be in flight."""
-        if self._told or not self._queue or self._queue[0].not_before > epoch:
+        while self._queue and self._queue[0].not_before <= epoch and not _to_do(self._queue[0]).moves:
+            self._queue.popleft()
+        step = self._next_step(epoch)
+        if self._told or not step.moves or any(move.slot not in self._copied for move in self.to_prepare()):
             return ()
-        if any(move.slot not in self._copied for move in self.to_prepare()):
-            return ()
-        step = self._queue.popleft()
+        self._queue.popleft()
         limit = self.options.max_bytes_in_flight
         if limit is None:
             return step.moves
@@ -561,6 +587,23 @@ def _rounds(plan: Iterable[QueuedStep]) -> list[list[Move]]:
             rounds[before[move.slot]].append(move)
         before.update(slots)
     return rounds
+
+
+def _is_to_do(move: Move) -> bool:
+    """Tell whether a planned move has anything to do; its slot may have come there by another one since."""
+    return move.source != move.target
+
+
+def _to_do(step: QueuedStep) -> QueuedStep:
+    return replace(step, moves=tuple(filter(_is_to_do, step.moves)))
+
+
+def _after(moves: Iterable[Move], later: Iterable[QueuedStep]) -> Iterator[QueuedStep]:
+    """Return what is planned for later as it is after `moves`: their slots begin elsewhere, and end where they did."""
+    where = {move.slot: move.target for move in moves}
+    for step in later:
+        # Further moves of a slot build on the first.
+        yield replace(step, moves=tuple(replace(move, source=where.pop(move.slot, move.source)) for move in step.moves))
 
 
 def _without(queue: Iterable[QueuedStep], slots: set[SlotId]) -> list[QueuedStep]:

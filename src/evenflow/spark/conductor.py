@@ -468,13 +468,13 @@ class Conductor:
             return None
         epochs = [epoch for epoch in pending if epoch in new or any(a.since < epoch <= a.version for a in advances)]
         inputs = tuple(EpochInput(epoch, self._parts(epoch, lane, since, until)) for epoch in epochs)
-        due = tuple(
-            slot
-            for slot in self.checkpoint.due_snapshots(_SNAPSHOTS_PER_WORK)
-            # A copy that is being made ahead is brought up to date by the changes that a snapshot would replace.
-            if until[slot] > since[slot] and slot not in self._prepared
-        )
+        due = tuple(slot for slot in self._due_snapshots() if until[slot] > since[slot])
         return Work(max(last, *epochs), advances, inputs, due)
+
+    def _due_snapshots(self) -> list[SlotId]:
+        """Return the slots to snapshot next; none of which a copy is made ahead, it needs the changes since."""
+        due = self.checkpoint.due_snapshots(_SNAPSHOTS_PER_WORK + len(self._prepared))
+        return [slot for slot in due if slot not in self._prepared][:_SNAPSHOTS_PER_WORK]
 
     def _until(self, lane: LaneId, last: Epoch) -> IntArray:
         """Return the version to which each slot gets by the lane's next work; slots it does not serve stay."""

@@ -138,9 +138,10 @@ class StatefulStream:
     ) -> StatefulStream:
         """Say how to spread and balance. `lanes`: as many as there are task slots, less one for routing.
 
-        `max_lag`: how many epochs may be under way at once, so that a slow lane does not hold up the others at every
-        one; with 0 each waits for the one before. `handover`: whether a slot's old lane first folds all input of
-        before the move (`"at the timestamp"`), or lets go at once and leaves its backlog to the new lane.
+        `max_lag`: how many epochs may be under way besides the newest (`max_lag + 1` in all), so that a slow lane does
+        not hold up the others at every one; with 0 each waits for the one before. `handover`: whether a slot's old
+        lane first folds all input of before the move (`"at the timestamp"`), or lets go at once and leaves its backlog
+        to the new lane.
         Further names are the controller's brakes: see `ControllerOptions`.
         """
         try:
