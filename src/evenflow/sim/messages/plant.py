@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from evenflow.model import RoutingTable
 from evenflow.sim.messages.folds import SUM, Fold
@@ -27,10 +27,6 @@ class Timing:
     hand_over_per_key: int = 0
     marker: int = 0
     reorder: bool = False
-
-    def with_delay(self, control: int) -> Timing:
-        """Return the same with control messages and load reports that take `control` microseconds each."""
-        return replace(self, control=(control, control), metric=(control, control))
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,12 +107,6 @@ class Timeline:
         return total
 
     @property
-    def first_move_s(self) -> float | None:
-        """The end of the row in which the first move was announced."""
-        at = np.flatnonzero(self.moves)
-        return float(self.time_s[at[0]]) if at.size else None
-
-    @property
     def last_move_s(self) -> float | None:
         """The end of the row in which the last move settled."""
         at = np.flatnonzero(self.moves_settled)
