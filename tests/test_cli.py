@@ -83,6 +83,15 @@ def test_plan_prints_the_promised_json() -> None:
     assert {"spread", "variance", "skew", "utilisation_ratio", "max_load"} <= plan["after"].keys()
 
 
+def test_plan_draws_the_largest_loads_there_may_be() -> None:
+    most = [
+        {"slot": slot, "lane": slot // 6, "records": 10**15, "busy_s": 1e15, "pending": 10**15} for slot in range(8)
+    ]
+    done = run("plan", "-", given=window(most))
+    assert done.returncode == 0, done.stderr
+    assert "max/mean 1.500" in done.stdout
+
+
 def test_plan_reads_a_file_and_several_windows(tmp_path: Path) -> None:
     path = tmp_path / "window.json"
     path.write_text(f"[{HOT}, {HOT}, {HOT}]")
@@ -149,7 +158,8 @@ def slot_with(**fields: object) -> str:
         (["plan", "-", "--set", "speed=3"], HOT, "no option of policy even named 'speed'"),
         (["plan", "-", "--set", "speed"], HOT, "--set expects NAME=VALUE, got 'speed'"),
         (["plan", "-", "--set", "min_gain=7"], HOT, "min_gain is a share from 0 to below 1, got 7"),
-        (["plan", "-", "--set", "min_gain=much"], HOT, "policy even cannot use"),
+        (["plan", "-", "--set", "min_gain=much"], HOT, "policy even cannot use min_gain = 'much': it expects float"),
+        (["plan", "-", "--set", "calm=nan"], HOT, "policy even cannot use calm = 'nan': it expects float"),
         (["reproduce", "GZ-E99"], "", "there is no experiment named 'GZ-E99'; near it:"),
         (["reproduce", "GZ-E9", "--engine", "flink"], "", "--engine is sim or spark, got 'flink'"),
         (["reproduce", "GZ-E9", "--engine", "spark"], "", "GZ-E9 has no run on spark: it runs on sim only"),
@@ -163,6 +173,8 @@ def slot_with(**fields: object) -> str:
         (["plan", "-"], slot_with(records="many"), "slots[0].records: expected `int`, got `str`"),
         (["plan", "-"], slot_with(records=-1), "slots[0].records: expected `int` >= 0"),
         (["plan", "-"], slot_with(busy_s=-0.5), "slots[0].busy_s: expected `float` >= 0"),
+        (["plan", "-"], slot_with(busy_s=1e308), "slots[0].busy_s: expected `float` <= 1000000000000000.0"),
+        (["plan", "-"], slot_with(records=2**63 - 1), "slots[0].records: expected `int` <= 1000000000000000"),
         (["plan", "-"], slot_with(lane=5), "slot 0 is on lane 5, but the lanes are [0, 1]"),
         (["plan", "-"], slot_with(spilled=1), "slots[0].spilled: expected `bool`, got `int`"),
         (["plan", "-"], slot_with(busy_s=1).replace("1}", "NaN}"), "is not JSON"),

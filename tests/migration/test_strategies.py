@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -281,6 +282,7 @@ class TestPacing:
             2,
         ]
         assert len(strategy_named("paced", max_added_latency=10.0).steps(self.moves, weights)) == 1
+        assert len(strategy_named("paced", max_added_latency=float("inf")).steps(self.moves, weights)) == 1
 
     def test_a_slot_above_the_bound_is_a_step_of_its_own(self) -> None:
         weights = Weights(state_bytes=dict.fromkeys(range(6), 1_000_000), seconds_per_byte=1e-7)
@@ -290,3 +292,9 @@ class TestPacing:
     def test_a_latency_that_cannot_be_is_refused(self, latency: float) -> None:
         with pytest.raises(InputError, match="max_added_latency is in seconds, above 0"):
             strategy_named("paced", max_added_latency=latency)
+
+    @pytest.mark.parametrize("option", ["max_added_latency", "max_bytes_per_step"])
+    @pytest.mark.parametrize("value", ["abc", [1.0], {}], ids=repr)
+    def test_what_is_no_number_is_refused(self, option: str, value: Any) -> None:
+        with pytest.raises(InputError, match=f"strategy paced cannot use {option}"):
+            strategy_named("paced", **{option: value})

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any, get_type_hints
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -178,6 +181,22 @@ def test_unknown_names_are_answered_with_the_known_ones() -> None:
         policy_named("autoflow", facto=1)
     with pytest.raises(InputError, match="factor"):
         policy_named("autoflow", factor=2)
+
+
+@pytest.mark.parametrize("length", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_window_has_a_length(length: float) -> None:
+    with pytest.raises(InputError, match="autoflow: window_length_s is in seconds, above 0, got"):
+        policy_named("autoflow", window_length_s=length)
+
+
+@pytest.mark.parametrize("value", [float("nan"), "abc", [1.0], {}], ids=repr)
+@every_policy
+def test_no_option_takes_what_is_no_number(name: str, value: Any) -> None:
+    policy: Any = POLICIES[name]
+    expected = get_type_hints(policy)
+    for option in [field.name for field in fields(policy) if expected[field.name] is not str]:
+        with pytest.raises(InputError, match=f"{name}.*{option}"):
+            policy_named(name, **{option: value})
 
 
 @pytest.mark.parametrize(

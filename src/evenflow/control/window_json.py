@@ -29,18 +29,21 @@ from evenflow.errors import InputError
 from evenflow.model import Epoch, LaneLoad, LoadWindow, RoutingTable, SlotId, SlotLoads
 from evenflow.model.slots import FloatArray
 
-Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
-Span: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
+MOST = 10**15  # whole numbers up to here, and sums of them, are exact as floats
+
+Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=MOST)]
+Span: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=MOST)]
 
 
 class LaneJson(msgspec.Struct, forbid_unknown_fields=True):
     """One entry of `lanes`."""
 
-    lane: Count
+    lane: Number
     idle_s: Seconds | None = None
     window_s: Span = 1.0
-    memory_budget: Count | None = None
+    memory_budget: Number | None = None
     queue: Count | None = None
     crowded_s: Seconds = 0.0
 
@@ -48,8 +51,8 @@ class LaneJson(msgspec.Struct, forbid_unknown_fields=True):
 class SlotJson(msgspec.Struct, forbid_unknown_fields=True):
     """One entry of `slots`."""
 
-    slot: Count
-    lane: Count
+    slot: Number
+    lane: Number
     records: Count = 0
     busy_s: Seconds | None = None
     state_bytes: Count = 0

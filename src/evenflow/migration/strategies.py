@@ -124,7 +124,7 @@ class Paced:
     def _most_bytes(self, weights: Weights) -> int:
         if self.max_added_latency is None or weights.seconds_per_byte <= 0:
             return self.max_bytes_per_step
-        return min(self.max_bytes_per_step, max(1, int(self.max_added_latency / weights.seconds_per_byte)))
+        return max(1, int(min(self.max_bytes_per_step, self.max_added_latency / weights.seconds_per_byte)))
 
 
 STRATEGIES: dict[str, Callable[..., Strategy]] = {

@@ -27,9 +27,11 @@ class AutoFlow:
     window_length_s: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a factor that is no ratio."""
+        """Refuse a factor that is no ratio, and a window without length or end."""
         if not 0 <= self.factor <= 1:
             raise InputError(f"autoflow: factor is a ratio from 0 to 1, got {self.factor}")
+        if self.window_length_s is not None and not 0 < self.window_length_s < float("inf"):
+            raise InputError(f"autoflow: window_length_s is in seconds, above 0, got {self.window_length_s}")
 
     def propose(self, view: LoadView) -> Proposal:
         """Apply Algorithm 3 to the newest window."""
