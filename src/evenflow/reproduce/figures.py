@@ -16,6 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from PIL import Image  # what matplotlib itself writes PNG with
+from scipy.spatial import KDTree
 
 from evenflow.reproduce.experiment import Heat, Panel, Picture, Series
 
@@ -73,14 +74,19 @@ def _save(figure: Figure, file: Path) -> None:
 
 
 def fewer_colours(picture: Image.Image) -> Image.Image:
-    """Return the picture with a palette of the colours that fill most of it; a rare one turns into the one next to it.
+    """Return the picture with a palette: the colours that fill most of it as they are, and means of the others.
 
-    The palettes of Pillow are means of neighbouring colours: in them a line, which is rare, loses its own.
+    Means alone, as Pillow takes them, are not enough: lines and markers are small, and would lose their own colours.
     """
-    found, place, count = np.unique(np.asarray(picture).reshape(-1, 3), axis=0, return_inverse=True, return_counts=True)
-    kept = found[np.argsort(-count, kind="stable")[:_PALETTE]]
-    far = ((found[:, None, :].astype(np.int32) - kept[None, :, :]) ** 2).sum(axis=2)
-    few = Image.fromarray(far.argmin(axis=1).astype(np.uint8)[place].reshape(picture.size[::-1]), mode="P")
+    pixels = np.asarray(picture).astype(np.int32)
+    found, place, count = np.unique(
+        (pixels << (16, 8, 0)).sum(axis=2, dtype=np.int32), return_inverse=True, return_counts=True
+    )
+    colours = found[:, None] >> (16, 8, 0) & 255
+    means = np.reshape(picture.quantize(_PALETTE // 2).getpalette() or (), (-1, 3))
+    kept = np.concatenate([colours[np.argsort(-count, kind="stable")[: _PALETTE // 2]], means])
+    _, nearest = KDTree(kept).query(colours)
+    few = Image.fromarray(np.asarray(nearest, np.uint8)[place].reshape(picture.size[::-1]), mode="P")
     few.putpalette(kept.astype(np.uint8).tobytes())
     return few
 
