@@ -216,6 +216,7 @@ def test_reproduce_prints_a_row_for_people(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "published" in done.stdout
     assert done.stdout.startswith("GZ-E9 eq. 1 and 2")
+    assert "(sim, quick; seed 1: one run; " in done.stdout
     report = run("reproduce", "report", "--from", str(tmp_path), "--to", str(tmp_path / "page.md"))
     assert report.stdout.startswith("1 results in")
     assert "### GZ-E9" in (tmp_path / "page.md").read_text()

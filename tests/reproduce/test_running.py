@@ -68,7 +68,7 @@ def run_fake(outcome: Outcome | Exception, out: Path, settings: Settings | None 
 
 def test_a_run_leaves_a_picture_and_the_promised_json(tmp_path: Path) -> None:
     data = {"array": np.arange(3), "number": np.float64(2.5), "none": float("inf")}
-    result = run_fake(Outcome(CHECKS, picture(), data, "a note"), tmp_path, Settings(quick=True, seed=7))
+    result = run_fake(Outcome(CHECKS, picture(), data, "a note", (7, 8)), tmp_path, Settings(quick=True, seed=7))
     assert isinstance(result, Result)
     assert result.verdict is Verdict.SHAPE  # the worst of its checks
     assert Path(str(result.picture)).read_bytes().startswith(b"\x89PNG")
@@ -79,6 +79,7 @@ def test_a_run_leaves_a_picture_and_the_promised_json(tmp_path: Path) -> None:
     }  # fmt: skip
     assert stored["data"] == {"array": [0, 1, 2], "number": 2.5, "none": None}
     assert stored["command"] == "evenflow reproduce GZ-E1 --seed 7 --quick"
+    assert stored["seeds"] == [7, 8]
     [again] = read_results(tmp_path)
     assert msgspec.json.decode(to_json(again)) == stored
 

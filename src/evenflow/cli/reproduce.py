@@ -175,7 +175,7 @@ def _print(result: Result | Failure, console: Console) -> None:
     size = ", quick" if result.quick else ""
     console.print(
         f"[bold]{result.id}[/bold] {result.figure}: {result.title}  "
-        f"[bold {_COLOURS[word]}]{word}[/]  ({result.engine}{size}, {result.seconds:.1f} s)"
+        f"[bold {_COLOURS[word]}]{word}[/]  ({result.engine}{size}; {result.runs}; {result.seconds:.1f} s)"
     )
     for check in result.checks:
         console.print(f"    {check.what}: published {check.published}; ours {check.ours}", markup=False, end="")

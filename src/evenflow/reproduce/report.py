@@ -154,20 +154,10 @@ def _experiment_part(result: Result) -> str:
     ]
     if result.note:
         lines.append(f"\n{result.note}")
-    lines.append(f"\n`{result.command}` ({result.engine}{size}; {_seeds(result)}; {result.seconds:.0f} s)")
+    lines.append(f"\n`{result.command}` ({result.engine}{size}; {result.runs}; {result.seconds:.0f} s)")
     if result.picture is not None:
         lines.append(f"\n![{result.id}]({FIGURES}/{result.stem}.png)")
     return "\n".join([*lines, ""])
-
-
-def _seeds(result: Result) -> str:
-    """Return the seeds that were run, in words; a result that does not tell was run with the one asked for."""
-    seeds = result.seeds or (result.seed,)
-    if len(seeds) == 1:
-        return f"seed {seeds[0]}: one run"
-    if seeds == tuple(range(seeds[0], seeds[-1] + 1)):
-        return f"seeds {seeds[0]} to {seeds[-1]}"
-    return f"seeds {', '.join(map(str, seeds))}"
 
 
 def _cell(text: str) -> str:

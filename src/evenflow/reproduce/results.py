@@ -64,6 +64,16 @@ class Result:
         """The name of its files, without ending."""
         return file_stem(self.id, self.engine)
 
+    @property
+    def runs(self) -> str:
+        """The seeds that were run, in words; a result that does not tell was run with the one asked for."""
+        seeds = self.seeds or (self.seed,)
+        if len(seeds) == 1:
+            return f"seed {seeds[0]}: one run"
+        if seeds == tuple(range(seeds[0], seeds[-1] + 1)):
+            return f"seeds {seeds[0]} to {seeds[-1]}"
+        return f"seeds {', '.join(map(str, seeds))}"
+
 
 def file_stem(id_: str, engine: Engine) -> str:
     """Return the name of an experiment's files, without ending."""

@@ -49,7 +49,7 @@ def _written(experiment: Experiment, settings: Settings, outcome: Outcome, secon
         if outcome.picture is not None:
             from evenflow.reproduce.figures import draw  # matplotlib is slow to import
 
-            draw(outcome.picture, _heading(experiment), result.command, picture_file)
+            draw(outcome.picture, _heading(experiment), f"{result.command}  # {result.runs}", picture_file)
     except OSError as error:
         raise _cannot_write(error.filename or out, error) from error
     return result
