@@ -39,6 +39,13 @@ def test_it_prints_the_timeline_and_a_summary(scenario: str) -> None:
     assert "moves" in lines[-1]
 
 
+def test_the_timeline_in_the_documentation_is_what_the_command_prints() -> None:
+    home = Path(__file__).parents[1]
+    shown = (home / "docs" / "simulator.md").read_text().split("```text\n")[1].split("     ...\n")[0]
+    assert "moves" in shown
+    assert run("simulate", str(home / "examples" / "hot_lane.toml")).stdout.startswith(shown)
+
+
 def test_json_has_rows_moves_and_a_summary(scenario: str) -> None:
     found = answer("simulate", scenario, "--policy", "static", "--seed", "3")
     assert (found["policy"], found["seed"], found["moves"]) == ("static", 3, [])
