@@ -115,7 +115,7 @@ def _run_e9(settings: Settings) -> Outcome:
         checked(
             "FX-M16: hybrid never worse than either",
             "matches or outperforms both",
-            f"{rate['flux-hybrid'] / better:.0%} of the better one",
+            f"{rate['flux-hybrid'] / better:.1%} of the better one",
             holds(rate["flux-hybrid"] >= 0.99 * better),
             f"the fullest machine bounds the rate: {_fullest(most)}. Even memory spreads partitions more evenly here "
             "than a policy that stops at utilisations within its thresholds: the claim does not hold in general",
