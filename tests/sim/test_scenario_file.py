@@ -185,6 +185,8 @@ def test_the_other_tables() -> None:
         (LEAST.replace("100\n[lane]", "1e308\n[lane]"), "load.records_per_s: expected `float` <= 1"),
         (LEAST.replace("100\n[lane]", "1e15\n[lane]"), r"load: 1e\+15 records per second.*at most 1e\+15"),
         (LEAST + '[[event]]\nkind = "spike"\nat_s = 1\nfactor = 1e14\n', "with all spikes, come to"),
+        (LEAST + '[[event]]\nkind = "spike"\nat_s = 1\nfactor = 1e-300\n', ".factor: expected `float` >= 1e-09"),
+        (LEAST.replace("[lane]", 'skew = "zipf"\nexponent = 1e9\n[lane]'), "load.exponent: expected `float` <= 20"),
         (LEAST.replace("[lane]\nrecords_per_s = 100", "[lane]\nrecords_per_s = inf"), "lane.records_per_s: expected"),
         ("lanes = 1_000_000_000\n" + LEAST[10:], "s.toml: lanes: expected `int` <= 10000"),
         (

@@ -92,9 +92,9 @@ class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LoadPart(_Part, frozen=True, kw_only=True):
     """`[load]`: what arrives."""
 
-    records_per_s: Positive
+    records_per_s: Noticeable
     skew: Literal["uniform", "zipf", "hotspot"] = "uniform"
-    exponent: NotNegative = 1.0
+    exponent: Annotated[float, msgspec.Meta(ge=0, le=20)] = 1.0
     keys: Many = 100_000
     lanes: Numbers = ()
     slots: Numbers = ()
@@ -169,7 +169,7 @@ class MovingHotspot(_Event, frozen=True, tag="moving-hotspot", kw_only=True):
 class Spike(_Event, frozen=True, tag="spike", kw_only=True):
     """All rates are `factor` times as high."""
 
-    factor: Positive
+    factor: Noticeable
 
 
 class SlowLane(_Event, frozen=True, tag="slow-lane", kw_only=True):
