@@ -13,8 +13,19 @@ from evenflow.errors import InputError
 from evenflow.migration import STRATEGIES
 from evenflow.model import RoutingTable
 from evenflow.policies import POLICIES
-from evenflow.reproduce.cross.experiment import CROSS, DEFAULT_WAY, _cells, _even_check, _lost_check, _picture
+from evenflow.reproduce.cross.experiment import CROSS, DEFAULT_WAY, _cells, _load_check, _lost_check, judge
 from evenflow.reproduce.cross.loads import DURATION_S, LANES, LOADS, PER_S, SLOTS, scenario
+from evenflow.reproduce.cross.misses import (
+    Conduct,
+    Miss,
+    Place,
+    Reason,
+    _miss,
+    conduct,
+    find_misses,
+    standing,
+    standings,
+)
 from evenflow.reproduce.cross.reading import PAGE, _standing, tables, with_tables
 from evenflow.reproduce.cross.table import (
     Measured,
@@ -28,7 +39,7 @@ from evenflow.reproduce.cross.table import (
     run,
     run_task,
 )
-from evenflow.reproduce.experiment import Verdict
+from evenflow.reproduce.experiment import Check, Settings, Verdict
 from evenflow.reproduce.results import Result
 from evenflow.sim.quantum import Way
 
@@ -101,7 +112,7 @@ def made_up(p99: dict[str, float], loads: Iterable[str] = LOADS) -> Table:
     ],
 )
 def test_the_verdict_follows_from_the_numbers(p99: dict[str, float], verdict: Verdict) -> None:
-    check = _even_check(made_up(p99), "spike")
+    check = _load_check(made_up(p99), "spike")
     assert check.verdict is verdict
     assert bool(check.why) == (verdict is not Verdict.MATCH)
 
@@ -118,23 +129,120 @@ def test_every_cell_is_kept_with_its_range_and_can_be_drawn() -> None:
     cells = _cells(table)
     assert len(cells) == len(POLICIES) * 16 * len(LOADS)
     assert cells[0]["moved_mb"] == [15.0, 10.0, 20.0]
-    assert len(_picture(table).panels) == 4
+    whole = judge(table, 5, [], (1, 2)).picture
     del table["even", "pause all", "fluid", "spike"]
-    assert np.isnan(np.array(_picture(table).panels[3].heat.values)).sum() == 1  # type: ignore[union-attr]
+    part = judge(table, 5, [], (1, 2)).picture
+    assert whole is not None
+    assert part is not None
+    missing = [
+        np.isnan(np.array(panel.heat.values)).sum() - np.isnan(np.array(before.heat.values)).sum()
+        for panel, before in zip(part.panels, whole.panels, strict=True)
+        if panel.heat is not None and before.heat is not None
+    ]
+    assert missing == [0, 0, 0, 0, 1, 1]
 
 
-def result(table: Table) -> Result:
-    data = {"cells": _cells(table), "seeds": [1, 2], "runs": 7}
-    return Result(
-        CROSS.id, CROSS.figure, CROSS.title, CROSS.rule, "sim", False, 1, 1.0, Verdict.MATCH, (), "command", data=data
-    )  # fmt: skip
+PLACE = Place("pause all", "fluid", "spike")
+
+
+def worse_at(place: Place, even: float) -> Table:
+    """A table in which all policies have a p99 of 1 s everywhere, but `even` at one place."""
+    table = made_up({})
+    table["even", place.handover, place.strategy, place.load] = [Measured(1.0, 90.0, 2.0, even, 3.0, 0.0)]
+    return table
+
+
+def way_checks(table: Table) -> dict[str, Check]:
+    outcome = judge(table, 5, [], (1, 2))
+    return {check.what.partition(",")[0]: check for check in outcome.checks if "all strategies" in check.what}
+
+
+@pytest.mark.parametrize(("even", "verdict"), [(1.05, Verdict.MATCH), (1.5, Verdict.SHAPE), (5.5, Verdict.DIFFERS)])
+def test_one_bad_place_among_all_ways_and_strategies_decides_the_verdict(even: float, verdict: Verdict) -> None:
+    table = worse_at(PLACE, even)
+    checks = way_checks(table)
+    assert list(checks) == [way.value for way in Way]
+    assert {way: check.verdict for way, check in checks.items()} == {
+        way.value: verdict if way is Way.PAUSE_ALL else Verdict.MATCH for way in Way
+    }
+    assert judge(table, 5, [], (1, 2)).verdict is verdict
+    good = 36 if verdict is Verdict.MATCH else 35
+    assert f"in {good} of 36; at worst {even:.1f} times" in checks["pause all"].ours
+    assert "(pause all, fluid, spike)" in checks["pause all"].ours
+
+
+def test_places_where_a_policy_was_not_run_are_not_judged() -> None:
+    table = {key: cell for key, cell in made_up({}).items() if key[:3] == ("even",) or key[1:3] == ("at once", "paced")}
+    assert len(standings(table)) == len(LOADS)
+    assert list(way_checks(table)) == ["at once"]
+
+
+def conducts(p99: list[float], moves: float, stopped: float, longest: float, first: float) -> list[Conduct]:
+    return [Conduct(value, moves, stopped, longest, first) for value in p99]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "reasons"),
+    [
+        (conducts([9, 9, 9], 4, 0, 3, 6), conducts([1, 9, 9], 4, 0, 3, 6), (Reason.CHANCE,)),
+        (conducts([9, 9, 9], 4, 0, 7, 6), conducts([1, 1, 1], 4, 0, 3, 6), (Reason.LONG_PLAN,)),
+        (conducts([9, 9, 9], 4, 0, 3, 7), conducts([1, 1, 1], 4, 0, 3, 6), (Reason.LATE,)),
+        (conducts([9, 9, 9], 4, 0.8, 3, 6), conducts([1, 1, 1], 4, 0, 3, 6), (Reason.STOPS,)),
+        (conducts([9, 9, 9], 4, 0, 3, 6), conducts([1, 1, 1], 4, 0, 3, 6), ()),
+    ],
+)
+def test_reasons_follow_from_what_both_policies_did(
+    ours: list[Conduct], theirs: list[Conduct], reasons: tuple[Reason, ...]
+) -> None:
+    table = worse_at(PLACE, 9.0)
+    for (policy, *_), cell in table.items():
+        if policy == "static":
+            cell[:] = [Measured(1.0, 0.0, 2.0, 3.0, 3.0, 0.0)]
+    assert _miss(standing(table, PLACE), ours, theirs, table).reasons == reasons
+
+
+def test_where_static_is_among_the_best_nothing_had_to_move() -> None:
+    table = worse_at(PLACE, 9.0)
+    same = conducts([9.0], 4, 0, 3, 6), conducts([1.0], 0, 0, 0, float("inf"))
+    found = _miss(standing(table, PLACE), *same, table)
+    assert Reason.NO_NEED in found.reasons
+    assert found.as_dict()["other"]["first_s"] is None
+
+
+def test_what_a_policy_did_is_seen_in_its_run() -> None:
+    place = Place("pause all", "fluid", "slow lane")
+    seen = conduct("even", place, 1)
+    assert seen.p99_s == measure(run("even", Way.PAUSE_ALL, "fluid", "slow lane", 1)).p99_s
+    assert seen.first_s > LOADS["slow lane"].since_s
+    assert seen.stopped_s >= 0.2 * seen.moves > 0
+    assert seen.longest_s >= 3
+    still = conduct("static", place, 1)
+    assert (still.moves, still.stopped_s, still.longest_s, still.first_s) == (0, 0, 0, float("inf"))
+    assert conduct("even", Place("at once", "fluid", "slow lane"), 1).stopped_s == 0
+
+
+def test_misses_are_found_where_even_is_not_within_a_tenth_and_only_there() -> None:
+    place = Place("pause all", "sudden", "zipf 0.8")
+    found = find_misses(worse_at(place, 1.2), [1], 1)
+    assert [miss.stands.place for miss in found] == [place]
+    assert found[0].seeds == 1
+    assert not find_misses(worse_at(place, 1.05), [1], 1)
+
+
+def test_the_seeds_are_told() -> None:
+    assert judge(made_up({}), 5, [], (4, 5)).seeds == (4, 5)
+
+
+def result(table: Table, misses: list[Miss] | None = None) -> Result:
+    return Result.of(CROSS, Settings(), judge(table, 7, misses or [], (1, 2)), 1.0, None)
 
 
 def test_the_page_has_a_place_for_every_table() -> None:
     page = (DOCS / PAGE).read_text()
-    made = result(made_up({"even": 0.25}, ["spike"]))
+    made = result(made_up({"even": 0.25}))
     renewed = with_tables(page, made)
     assert "0.25 s" in renewed
+    assert all(load.summary in renewed for load in LOADS.values())
     assert renewed == with_tables(renewed, made)
     assert set(tables(made)) == set(re.findall(r"<!-- begin: (\w+) -->", page))
     with pytest.raises(InputError, match="no place for the table"):
@@ -168,6 +276,20 @@ def test_the_page_says_where_even_stands_and_why(
     text = _standing([cell("even", *even), *(cell(policy, *numbers) for policy, numbers in others.items())])
     assert text.startswith("- **spike**: ")
     assert said in text
+
+
+def test_the_page_lists_each_miss_with_its_reason_and_every_policy_in_every_combination() -> None:
+    table = worse_at(PLACE, 9.0)
+    long_plan = _miss(standing(table, PLACE), conducts([9.0], 4, 0, 7, 6), conducts([1.0], 4, 0, 3, 6), table)
+    texts = tables(result(table, [long_plan]))
+    row = next(line for line in texts["misses"].splitlines() if "pause all, fluid, spike" in line)
+    assert "| 9.0 | 4, 4 | 0, 0 | 7, 3 | 6, 6 | 0 of 1 seeds |" in row
+    assert row.endswith("nothing had to move, long plan |")
+    assert "**long plan** (1 of 1)" in texts["reasons"]
+    assert "starts later" not in texts["reasons"]
+    assert texts["everything"].count("<details>") == 16
+    assert texts["everything"].count("\n| clb-moment | 1 / 3 |") == 16
+    assert "**differs**" in texts["verdict"]
 
 
 def test_several_tasks_fill_the_table() -> None:

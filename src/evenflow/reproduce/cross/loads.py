@@ -41,10 +41,11 @@ _PHASE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What arrives, and what is unusual about the cluster."""
+    """What arrives, from when on that is unusual, and what is unusual about the cluster."""
 
     summary: str
     arrivals: Callable[[np.random.Generator], Arrivals]
+    since_s: float = 0.0
     cluster: dict[str, Any] = field(default_factory=dict)
 
 
@@ -97,7 +98,9 @@ def _spike(random: np.random.Generator) -> Arrivals:
     return During(uniform(SLOTS, PER_S), _hotspot(random), _PHASE_S, 2 * _PHASE_S)
 
 
-_PRESSED = Memory(Fixed(1.25 * STATE_BYTES * SLOTS / LANES, (0,), 0.5 * STATE_BYTES * SLOTS / LANES, start_s=5.0))
+_BEGINS_S = 5.0  # when a lane gets short of memory, or slow
+_PRESSED = Memory(Fixed(1.25 * STATE_BYTES * SLOTS / LANES, (0,), 0.5 * STATE_BYTES * SLOTS / LANES, start_s=_BEGINS_S))
+_SLOWED = Loaded([5], 0.5, start_s=_BEGINS_S)
 
 LOADS: dict[str, Load] = {
     "uniform": Load("every slot alike", _even),
@@ -106,7 +109,9 @@ LOADS: dict[str, Load] = {
     "zipf 1.5": Load("keys Zipf 1.5: the top key alone is 1.8 lanes' work, no move cures it", _zipf(1.5)),
     "hot key": Load("16 % of the records in one slot: curable if its lane gives nearly all else away", _hot_key),
     "moving hotspot": Load("half of the records in 6 slots, in 6 others every 10 s", _moving),
-    "spike": Load("uniform, but for 10 s half of the records in 6 slots", _spike),
-    "memory": Load("uniform; one lane has memory for half of its state from 5 s on", _even, {"memory": _PRESSED}),
-    "slow lane": Load("uniform; one lane at half speed from 5 s on", _even, {"speeds": Loaded([5], 0.5, start_s=5.0)}),
+    "spike": Load("uniform, but for 10 s half of the records in 6 slots", _spike, _PHASE_S),
+    "memory": Load(
+        "uniform; one lane has memory for half of its state from 5 s on", _even, _BEGINS_S, {"memory": _PRESSED}
+    ),
+    "slow lane": Load("uniform; one lane at half speed from 5 s on", _even, _BEGINS_S, {"speeds": _SLOWED}),
 }

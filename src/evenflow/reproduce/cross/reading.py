@@ -9,7 +9,9 @@ from typing import Any, TypeAlias
 from evenflow.errors import InputError
 from evenflow.migration import DEFAULT_STRATEGY
 from evenflow.policies import DEFAULT_POLICY
-from evenflow.reproduce.cross.experiment import CLOSE, DEFAULT_WAY, LEAST_S
+from evenflow.reproduce.cross.experiment import DEFAULT_WAY
+from evenflow.reproduce.cross.loads import LOADS
+from evenflow.reproduce.cross.misses import CLOSE, LEAST_S, Reason
 from evenflow.reproduce.results import Result
 
 PAGE = "choosing-a-policy.md"
@@ -38,6 +40,8 @@ def tables(result: Result) -> dict[str, str]:
     seeds, runs = result.data["seeds"], result.data["runs"]
     return {
         "source": f"`{result.command}`: {runs:,} runs; seeds {seeds[0]} to {seeds[-1]}; median and range.",
+        "loads": _loads(),
+        "verdict": _verdict(result),
         "best": _best(usual),
         "standing": _standing(usual),
         "p99": _grid(usual, lambda cell: cell["policy"], "p99_s"),
@@ -46,7 +50,113 @@ def tables(result: Result) -> dict[str, str]:
         "imbalance": _grid(usual, lambda cell: cell["policy"], "imbalance"),
         "ways": _grid(ours, lambda cell: f"{cell['handover']}, {cell['strategy']}", "p99_s"),
         "peaks": _grid(ours, lambda cell: f"{cell['handover']}, {cell['strategy']}", "peak_s"),
+        "misses": _misses(result.data["misses"]),
+        "reasons": _reasons(result.data["misses"]),
+        "everything": _everything(cells),
     }
+
+
+def _loads() -> str:
+    lines = ["| load | what comes |", "|---|---|"]
+    return "\n".join([*lines, *(f"| {name} | {load.summary} |" for name, load in LOADS.items())])
+
+
+def _verdict(result: Result) -> str:
+    """Say how the checks came out."""
+    lines = [f"*Rule.* {result.rule} Verdict: **{result.verdict.value}**.", ""]
+    lines += ["| statement | here | verdict | why |", "|---|---|---|---|"]
+    lines += [f"| {check.what} | {check.ours} | {check.verdict.value} | {check.why} |" for check in result.checks]
+    return "\n".join(lines)
+
+
+_EXPLAINED = {
+    Reason.CHANCE: (
+        "In more than half of the seeds `even` is within 10 % of the other policy: the medians stand further apart "
+        "than the runs do, seed by seed."
+    ),
+    Reason.NO_NEED: (
+        "`static` is within 10 % of the lowest p99, so what is moved can only cost. `even` weighs a move by what it "
+        "costs its two lanes and the slot's own records; that it stops all lanes, nobody tells it."
+    ),
+    Reason.STOPS: (
+        "All lanes stand still while a slot moves. Then they work off what has piled up and look full; `even` takes "
+        "that for load and moves on: more than 1.5 times the bytes that it moves on the same load at once."
+    ),
+    Reason.LONG_PLAN: (
+        "The longest plan of `even` takes more than 1.5 times as long as the other's. It plans for all lanes together "
+        "and does not know that the strategy makes many steps of it, an epoch each or more. Until the last one nobody "
+        "looks at the load, which may have changed; and where lanes are stopped, stops follow each other without rest."
+    ),
+    Reason.LATE: (
+        "The first move begins later than the other's. On `slow lane` that is on purpose: a lane counts as slow when "
+        "two windows in a row say so."
+    ),
+}
+_UNKNOWN = "not known"
+_FIGURES = {
+    "moves": "slots moved",
+    "stopped_s": "all lanes stopped (s)",
+    "longest_s": "longest plan (s)",
+    "first_s": "first move (s)",
+}
+
+
+def _misses(misses: list[Cell]) -> str:
+    """List where `even` is not within 10 % of the lowest p99, with the figures that the reasons follow from."""
+    if not misses:
+        return "There is none."
+    columns = ("way, strategy, load", "p99: `even`, best", "times", *_FIGURES.values(), "as good in", "why")
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for miss in misses:
+        even, other = miss["even"], miss["other"]
+        pairs = [f"{_plain(even[name])}, {_plain(other[name])}" for name in _FIGURES]
+        lines.append(
+            f"| {miss['handover']}, {miss['strategy']}, {miss['load']} | {_seconds(even['p99_s'])}, "
+            f"`{miss['best']}` {_seconds(other['p99_s'])} | {miss['times']:.1f} | {' | '.join(pairs)} | "
+            f"{miss['as_good']} of {miss['seeds']} seeds | {', '.join(miss['reasons']) or _UNKNOWN} |"
+        )
+    return "\n".join(lines)
+
+
+def _plain(value: float | None) -> str:
+    """Print a number; what never happened is kept as nothing."""
+    return "never" if value is None else f"{value:.3g}"
+
+
+def _reasons(misses: list[Cell]) -> str:
+    """Say what the reasons mean that occur, and how often each does."""
+    lines = []
+    for reason, text in _EXPLAINED.items():
+        count = sum(reason.value in miss["reasons"] for miss in misses)
+        if count:
+            lines.append(f"- **{reason.value}** ({count} of {len(misses)}): {text}")
+    unknown = sum(not miss["reasons"] for miss in misses)
+    if unknown:
+        lines.append(f"- **{_UNKNOWN}** ({unknown} of {len(misses)}): none of the conditions above holds.")
+    return "\n".join(lines) or "There is none."
+
+
+def _everything(cells: list[Cell]) -> str:
+    """Return p99 and peak of all policies, a folded table for each way and strategy."""
+    parts: dict[str, list[Cell]] = {}
+    for cell in cells:
+        parts.setdefault(f"{cell['handover']}, {cell['strategy']}", []).append(cell)
+    return "\n\n".join(
+        f"<details><summary>{name}</summary>\n\n{_latencies(own)}\n\n</details>" for name, own in parts.items()
+    )
+
+
+def _latencies(cells: list[Cell]) -> str:
+    loads = list(dict.fromkeys(cell["load"] for cell in cells))
+    rows: dict[str, list[str]] = {}
+    for cell in cells:
+        rows.setdefault(cell["policy"], []).append(f"{_short(cell['p99_s'][0])} / {_short(cell['peak_s'][0])}")
+    lines = [f"| | {' | '.join(loads)} |", "|---" * (len(loads) + 1) + "|"]
+    return "\n".join([*lines, *(f"| {policy} | {' | '.join(values)} |" for policy, values in rows.items())])
+
+
+def _short(seconds: float) -> str:
+    return "0" if seconds < LEAST_S else f"{seconds:.2g}"
 
 
 def _best(cells: list[Cell]) -> str:

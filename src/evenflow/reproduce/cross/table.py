@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import product
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from evenflow.model import RoutingTable
 from evenflow.policies import POLICIES, policy_named
 from evenflow.policies.ring import DpaDoubling, DpaHalving
 from evenflow.reproduce.cross.loads import COST_S, LANES, LOADS, SLOTS, scenario
-from evenflow.sim.quantum import Timeline, Way, simulate
+from evenflow.sim.quantum import Cluster, Timeline, Way
+from evenflow.sim.quantum.engine import cluster_under
 
 BEHIND_S = 0.5  # a lane with more work waiting than this is out of balance
 
@@ -79,7 +80,7 @@ def fill(tasks: Sequence[Task], processes: int, progress: Callable[[float], None
     """Run the tasks; return the table, and how many runs were needed."""
     table: Table = {}
     runs = 0
-    for done, (task, found, needed) in enumerate(_run_all(tasks, processes)):
+    for done, (task, found, needed) in enumerate(spread(run_task, tasks, processes)):
         runs += needed
         for (way, strategy), measured in found:
             table.setdefault((task.policy, way, strategy, task.load), []).append(measured)
@@ -87,18 +88,20 @@ def fill(tasks: Sequence[Task], processes: int, progress: Callable[[float], None
     return table, runs
 
 
-_Found: TypeAlias = tuple[Task, list[tuple[tuple[str, str], Measured]], int]
+_Job = TypeVar("_Job")
+_Done = TypeVar("_Done")
 
 
-def _run_all(tasks: Sequence[Task], processes: int) -> Iterator[_Found]:
+def spread(work: Callable[[_Job], _Done], jobs: Sequence[_Job], processes: int) -> Iterator[_Done]:
+    """Do all jobs on so many processes; yield what comes of each, in order."""
     if processes == 1:
-        yield from map(run_task, tasks)
+        yield from map(work, jobs)
         return
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(run_task, tasks, chunksize=4)
+        yield from pool.map(work, jobs, chunksize=4)
 
 
-def run_task(task: Task) -> _Found:
+def run_task(task: Task) -> tuple[Task, list[tuple[tuple[str, str], Measured]], int]:
     """Run all combinations of a task. A run without any move is the same in all of them, so it is run once."""
     found: list[tuple[tuple[str, str], Measured]] = []
     for at, (way, strategy) in enumerate(task.ways_and_strategies):
@@ -112,11 +115,19 @@ def run_task(task: Task) -> _Found:
 
 def run(policy: str, way: Way, strategy: str, load: str, seed: int) -> Timeline:
     """Simulate one combination."""
+    cluster = cluster_of(policy, way, strategy, load, seed)
+    for _ in range(cluster.scenario.steps):
+        cluster.step()
+    return cluster.timeline()
+
+
+def cluster_of(policy: str, way: Way, strategy: str, load: str, seed: int) -> Cluster:
+    """Return the cluster of one combination at time 0."""
     chosen = policy_named(policy)
     ring = isinstance(chosen, DpaHalving | DpaDoubling)  # these follow a ring of their own
     table = chosen.initial_table(SLOTS, range(LANES)) if ring else RoutingTable.even(SLOTS, LANES)  # type: ignore[attr-defined]
     options = ControllerOptions(whole_epochs=False)  # here records come one by one
-    return simulate(scenario(load, way, table, seed), chosen, strategy_named(strategy), options, seed)
+    return cluster_under(scenario(load, way, table, seed), chosen, strategy_named(strategy), options, seed)
 
 
 def measure(timeline: Timeline) -> Measured:
