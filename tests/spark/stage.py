@@ -164,6 +164,14 @@ class Stage:
         self.say(lane, Done(commit, loads, idle_s, 0, 0), settle=settle)
         return work
 
+    def answer(self, lane: int) -> bool:
+        """Let a lane answer the first thing it was told, whatever it is; return whether there was one."""
+        message = next((message for message in self.heard[lane] if not isinstance(message, Forget)), None)
+        for kind, answer in ((Work, self.done), (Adopt, self.adopt), (Release, self.release), (Prepare, self.prepare)):
+            if isinstance(message, kind):
+                answer(lane)
+        return message is not None
+
     def run(self, lane: int) -> dict[int, list[int]]:
         """Let a lane do all that there is; return which slots it folded rows of, by epoch."""
         found: defaultdict[int, list[int]] = defaultdict(list)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from evenflow.control.journal import PhaseChanged
 from evenflow.errors import EvenflowError, LaneFailedError
 from evenflow.lane.messages import Adopt, Done, Failed, Forget, Prepare, Prepared, Release, Work
 from evenflow.migration import Event, Phase
+from evenflow.model import LoadView
+from evenflow.policies import Proposal
 from evenflow.spark.coordinator import Said
 from evenflow.state import Advance, LaneCommit
 from tests.spark.stage import Stage, folded
@@ -457,6 +462,46 @@ class TestMovesInARow:
         stage.join(0)
         with pytest.raises(LaneFailedError, match="it is gone"):
             stage.say(0, Failed("DamagedFileError", "it is gone", "", (0, 1)))
+
+
+class Witness:
+    """A policy that moves nothing and keeps what it is shown."""
+
+    def __init__(self) -> None:
+        self.seen: list[list[int]] = []
+
+    def propose(self, view: LoadView) -> Proposal:
+        self.seen.append(view.last.slots.records.tolist())
+        return Proposal()
+
+
+@given(steps=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 2), st.integers(0, 5)), min_size=30, max_size=120))
+@settings(max_examples=60)
+def test_policies_see_what_each_slot_costs_per_epoch_whatever_is_caught_up(steps: list[tuple[int, int, int]]) -> None:
+    """Slots move, lanes die, come back and answer when they like; each slot has one row per epoch all the time."""
+    with TemporaryDirectory() as place:
+        stage, witness = Stage.ready(Path(place), slots=6, lanes=3), Witness()
+        stage.controller.set_policy(witness)
+        for what, lane, slot in steps:
+            if what < 5:
+                stage.answer(lane)
+            elif what < 8 and len(stage.checkpoint.pending) < 6:
+                stage.accept()
+            elif what == 8 and int(stage.controller.table.owners[slot]) != lane:
+                stage.ask((slot, lane))
+            elif what == 9 and stage.conductor.lanes[lane].losses < 3:
+                stage.lose(lane)
+                stage.join(lane)
+            else:
+                for each in range(stage.lanes):
+                    stage.answer(each)
+        for _ in range(3 + len(stage.controller.planned)):  # and then all goes well
+            stage.accept()
+            while any(stage.answer(lane) for lane in range(stage.lanes)):
+                pass
+        assert witness.seen
+        assert all(records == [1] * 6 for records in witness.seen)
+        assert stage.checkpoint.frontier == stage.checkpoint.recover().last_accepted
 
 
 def copied_ahead(place: Path, not_before: int = 3, **how: Any) -> Stage:
