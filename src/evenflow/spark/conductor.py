@@ -568,8 +568,9 @@ class Conductor:
             if status.work is None:  # one without slots may have been at an older epoch while all others took this one
                 status.epoch = max(status.epoch, self.checkpoint.frontier)
             passed = int(versions[staying & (self._slots.lane == lane)].min(initial=status.epoch))
-            queue = self._pending_rows(lane)
-            for epoch in [epoch for epoch in status.costs if epoch <= passed]:
+            over = [epoch for epoch in status.costs if epoch <= passed]
+            queue = self._pending_rows(lane) if over else 0
+            for epoch in over:
                 wish = self.controller.report(_load_report(lane, epoch, status.costs.pop(epoch), queue))
                 self._wishes += [wish] if wish else []
 
