@@ -1148,6 +1148,7 @@ class TestOptions:
             ({"min_gain": float("nan")}, "min_gain is a share"),
             ({"min_gain": -0.1}, "min_gain is a share"),
             ({"max_bytes_in_flight": -1}, "max_bytes_in_flight must not be negative, got -1"),
+            ({"copy_ahead_bytes": -1}, "copy_ahead_bytes must not be negative, got -1"),
             ({"min_lanes": 0}, "lanes from 0 to None is no range"),
             ({"max_lanes": 0}, "lanes from None to 0 is no range"),
             ({"min_lanes": 5, "max_lanes": 4}, "lanes from 5 to 4 is no range"),

@@ -383,7 +383,6 @@ def test_no_update_is_lost_or_applied_twice_whatever_fails() -> None:
         settings=settings(
             max_examples=400,
             stateful_step_count=50,
-            deadline=None,
             print_blob=True,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
         ),

@@ -46,7 +46,7 @@ class TestControlMessages:
         assert all(operator.seen == sent for operator in [*run.mappers, *run.lanes])
 
     @given(st.integers(0, 10_000), schedules())
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=30)
     def test_m3_nothing_of_an_old_epoch_is_served_after_the_barrier(
         self, seed: int, plan: dict[int, list[Move]]
     ) -> None:
@@ -92,7 +92,7 @@ class TestControlMessages:
 
 class TestMigration:
     @given(st.integers(0, 10_000), schedules())
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     def test_m7_m8_any_schedule_of_moves_keeps_every_promise(self, seed: int, plan: dict[int, list[Move]]) -> None:
         stream = one_path_per_key(seed)
         plant = replace(jittery(seed), fold=HISTORY)

@@ -26,7 +26,7 @@ MOVE = Move(0, 0, 1)
 
 
 @given(st.integers(0, 10_000), st.booleans(), st.sampled_from([None, 0, 2]), st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_any_queue_of_moves_keeps_every_promise(seed: int, at_once: bool, lag: int | None, data: st.DataObject) -> None:
     """The real controller announces a step once the one before it has settled."""
     owners = table().owners.tolist()

@@ -23,7 +23,7 @@ PLAN = {3: [Move(0, 0, 1), Move(4, 1, 2)], 6: [Move(3, 0, 2)]}
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_m7_no_loss_no_duplicate_and_order_whatever_the_delays(seed: int) -> None:
     flux_run(one_path_per_key(seed), replace(jittery(seed), fold=HISTORY), Script(PLAN)).run()
 

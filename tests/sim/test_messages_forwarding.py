@@ -44,7 +44,7 @@ SORTED = fold_of("sorted", lambda state, value: sorted([*state, value]), [], lam
 
 class TestMerge:
     @given(st.integers(0, 10_000), st.sampled_from([0, 700, 50_000]), st.sampled_from([0, 300]))
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     def test_m6_m9_each_item_once_by_its_owner_whatever_mappers_know(self, seed: int, stale: int, delay: int) -> None:
         run = dpa_run(items(seed), NAMES, options(seed, ring_delay=stale, forward_delay=delay, data_delay=delay))
         result = run.run()  # checks: once, and by no reducer that did not own the key when it took the item
@@ -111,7 +111,7 @@ class TestMerge:
 
 class TestCoordinator:
     @given(st.integers(0, 10_000), st.sampled_from([0, 400, 5_000]))
-    @settings(max_examples=20, deadline=None)
+    @settings(max_examples=20)
     def test_m8_nothing_is_lost_at_the_end(self, seed: int, delay: int) -> None:
         run = dpa_run(items(seed), NAMES, options(seed, forward_delay=delay, data_delay=delay))
         coordinator = Coordinator(run, run.sources, period=500)
@@ -150,13 +150,13 @@ class TestNewReducers:
 
 class TestStateForwarding:
     @given(st.integers(0, 10_000), st.sampled_from([0, 700, 20_000]), st.sampled_from([HISTORY, LAST]))
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     def test_f2_functions_of_the_order_come_out_right(self, seed: int, delay: int, fold: Fold) -> None:
         changes = {"ring_delay": delay, "forward_delay": delay // 2, "data_delay": delay // 3, "fold": fold}
         dpa_run(items(seed, one_path=True), NAMES, options(seed, **changes), STATE_FORWARDING).run()
 
     @given(st.integers(0, 10_000), st.sampled_from([0, 700, 20_000]), st.sampled_from([HISTORY, LAST]))
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     def test_f3_so_they_do_if_mappers_are_never_told(self, seed: int, delay: int, fold: Fold) -> None:
         changes = {"forward_delay": delay // 2, "data_delay": delay // 3, "fold": fold}
         dpa_run(items(seed, one_path=True), NAMES, options(seed, **changes), SIMPLE).run()
@@ -204,7 +204,7 @@ class Noting(StagedReducer):
 
 class TestStaged:
     @given(st.integers(0, 10_000), st.sampled_from([0, 300, 5_000]), st.sampled_from([0, 90_000]))
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     def test_f4_the_state_is_always_there_even_for_data_of_an_old_ring(self, seed: int, delay: int, stale: int) -> None:
         run = dpa_run(items(seed), NAMES, options(seed, forward_delay=delay, ring_delay=stale), STAGED)
         run.run()  # no lane serves a slot that it does not hold, nothing is merged

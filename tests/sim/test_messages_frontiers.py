@@ -101,7 +101,7 @@ def arrivals(draw: st.DrawFn) -> tuple[list[Arrival], list[Arrival]]:
 
 
 @given(arrivals())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_m1_m2_routing_depends_on_key_and_time_only(both: tuple[list[Arrival], list[Arrival]]) -> None:
     one, other = (replay(order, 3, fold=HISTORY) for order in both)
     assert one.routed == other.routed

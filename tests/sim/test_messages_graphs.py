@@ -88,7 +88,7 @@ class TestLoops:
     PLAN: ClassVar = {2: [Move(0, 0, 1)], 4: [Move(4, 1, 2), Move(0, 1, 2)]}
 
     @given(st.integers(0, 10_000))
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=25)
     def test_f2_with_timestamps_every_barrier_completes_and_nothing_is_lost(self, seed: int) -> None:
         stream, next_of = looped(seed)
         plant = replace(jittery(seed), service=3_000)

@@ -24,7 +24,7 @@ PLAN = {3: [Move(0, 0, 1)], 8: [Move(4, 1, 2), Move(1, 1, 0)], 14: [Move(0, 1, 2
 
 @pytest.mark.parametrize("wire", [halt_all_run, block_channels_run], ids=lambda wire: wire.__name__)
 @given(seed=st.integers(0, 10_000))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_they_keep_every_promise_too(wire: Callable[..., Any], seed: int) -> None:
     wire(one_path_per_key(seed), replace(jittery(seed), fold=HISTORY), Script(PLAN)).run()
 

@@ -524,7 +524,6 @@ def test_random_lives() -> None:
         settings=settings(
             max_examples=40,
             stateful_step_count=40,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )

@@ -102,8 +102,10 @@ class ControllerOptions:
                 raise InputError(f"controller: {name} must be at least {least}, got {getattr(self, name)}")
         if not 0 <= self.min_gain < 1:
             raise InputError(f"controller: min_gain is a share from 0 to below 1, got {self.min_gain}")
-        if self.max_bytes_in_flight is not None and self.max_bytes_in_flight < 0:
-            raise InputError(f"controller: max_bytes_in_flight must not be negative, got {self.max_bytes_in_flight}")
+        for name in ("max_bytes_in_flight", "copy_ahead_bytes"):
+            most = getattr(self, name)
+            if most is not None and most < 0:
+                raise InputError(f"controller: {name} must not be negative, got {most}")
         fewest = 1 if self.min_lanes is None else self.min_lanes
         if fewest < 1 or (self.max_lanes is not None and self.max_lanes < fewest):
             raise InputError(f"controller: lanes from {self.min_lanes} to {self.max_lanes} is no range")

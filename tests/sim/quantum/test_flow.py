@@ -113,7 +113,7 @@ amounts = npst.arrays(np.float64, (2, 9), elements=st.floats(0, 100))
     st.lists(st.integers(0, 2), min_size=9, max_size=9),
     npst.arrays(np.float64, (2, 3), elements=st.floats(0, 200)),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_slots_of_a_blocked_connection_are_served_in_turn(
     ready: np.ndarray, owners: list[int], room: np.ndarray
 ) -> None:
@@ -135,7 +135,7 @@ def test_slots_of_a_blocked_connection_are_served_in_turn(
     st.floats(0, 500),
     st.floats(0, 0.5),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_producers_stop_exactly_when_the_buffer_is_full(
     free: np.ndarray, weights: np.ndarray, space: float, aside: float
 ) -> None:

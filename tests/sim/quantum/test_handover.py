@@ -220,7 +220,7 @@ def test_a_policy_that_moves_all_the_time_spends_at_most_half_of_it_moving() -> 
     share=st.floats(0.1, 0.9),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_whatever_decides_and_however_it_is_handed_over_nothing_is_lost(
     way: Way, policy: str, strategy: str, share: float, seed: int
 ) -> None:

@@ -105,7 +105,7 @@ def test_lanes_get_what_they_get_when_records_are_sent_one_by_one(load: float) -
     npst.arrays(np.float64, 2, elements=st.floats(0, 200)),
     st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_lane_is_sent_more_than_it_has_room_for(room: np.ndarray, count: np.ndarray, drawn: bool) -> None:
     producers = Producers(Flow(2, 10, 0, river=True, together=False, drawn=drawn), 8, 4, np.random.default_rng(1))
     count = np.minimum(count, room.sum(axis=1))

@@ -193,7 +193,7 @@ policies = st.sampled_from(["static", "even", "flux-load", "clb"])
 
 
 @given(ways, policies, st.floats(0.1, 0.9), st.sampled_from([None, 30.0, 120.0]), st.sets(st.integers(0, 11)))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_the_books_of_both_classes_are_right_whatever_moves(
     way: Way, policy: str, share: float, queue: float | None, chosen: set[int]
 ) -> None:
@@ -213,7 +213,7 @@ def test_the_books_of_both_classes_are_right_whatever_moves(
 
 
 @given(ways, policies, st.floats(0.1, 0.9), st.sets(st.integers(0, 11)))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_order_within_a_slot_holds(way: Way, policy: str, share: float, chosen: set[int]) -> None:
     scenario = skewed(way, share, None, chosen)
     cluster = cluster_of(scenario, policy)
@@ -233,7 +233,7 @@ amounts = npst.arrays(np.float64, 6, elements=st.floats(0, 50))
 
 
 @given(amounts, amounts, npst.arrays(np.bool_, 6), npst.arrays(np.bool_, 6), st.floats(0, 200))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_others_are_refused_before_anything_important_is(
     offered: np.ndarray, waiting: np.ndarray, chosen: np.ndarray, drains: np.ndarray, limit: float
 ) -> None:

@@ -6,10 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from evenflow.model import RoutingTable
 from evenflow.model.slots import IntArray
-from evenflow.policies import POLICIES
-from evenflow.policies.ring import DpaDoubling, DpaHalving
+from evenflow.policies import POLICIES, starting_table
 from evenflow.reproduce.experiment import Check, Experiment, Outcome, Panel, Picture, Series, Settings
 from evenflow.reproduce.guo_zhou.histograms import Trace, policy_with_seed, run_policy
 from evenflow.reproduce.guo_zhou.streams import HISTORY, SUBSTREAMS, WINDOWS, Words
@@ -33,11 +31,7 @@ def stand_in(seed: int, windows: int = WINDOWS) -> IntArray:
 def trace(policy: str, seed: int, windows: int, **options: object) -> Trace:
     """Run `policy` over the stand-in, 10 lanes."""
     chosen = policy_with_seed(policy, seed, **options)
-    if isinstance(chosen, DpaHalving | DpaDoubling):  # these follow a ring of their own
-        table = chosen.initial_table(SUBSTREAMS, range(LANES))
-    else:
-        table = RoutingTable.even(SUBSTREAMS, LANES)
-    return run_policy(chosen, stand_in(seed, windows), table, HISTORY)
+    return run_policy(chosen, stand_in(seed, windows), starting_table(chosen, SUBSTREAMS, range(LANES)), HISTORY)
 
 
 def traces(policies: Iterable[str], settings: Settings) -> dict[str, list[Trace]]:
