@@ -201,12 +201,19 @@ def test_reasons_follow_from_what_both_policies_did(
     assert _miss(standing(table, PLACE), ours, theirs, table).reasons == reasons
 
 
-def test_where_static_is_among_the_best_nothing_had_to_move() -> None:
+def test_where_static_is_among_the_best_moving_does_not_pay() -> None:
     table = worse_at(PLACE, 9.0)
     same = conducts([9.0], 4, 0, 3, 6), conducts([1.0], 0, 0, 0, float("inf"))
     found = _miss(standing(table, PLACE), *same, table)
-    assert Reason.NO_NEED in found.reasons
+    assert Reason.NO_USE in found.reasons
     assert found.as_dict()["other"]["first_s"] is None
+
+
+def test_a_long_plan_is_a_reason_only_where_one_step_does_better() -> None:
+    table = worse_at(PLACE, 9.0)
+    table["even", "pause all", "sudden", "spike"] = [Measured(1.0, 90.0, 2.0, 8.0, 3.0, 0.0)]
+    found = _miss(standing(table, PLACE), conducts([9.0], 4, 0, 7, 6), conducts([1.0], 4, 0, 3, 6), table)
+    assert Reason.LONG_PLAN not in found.reasons
 
 
 def test_what_a_policy_did_is_seen_in_its_run() -> None:
@@ -284,7 +291,7 @@ def test_the_page_lists_each_miss_with_its_reason_and_every_policy_in_every_comb
     texts = tables(result(table, [long_plan]))
     row = next(line for line in texts["misses"].splitlines() if "pause all, fluid, spike" in line)
     assert "| 9.0 | 4, 4 | 0, 0 | 7, 3 | 6, 6 | 0 of 1 seeds |" in row
-    assert row.endswith("nothing had to move, long plan |")
+    assert row.endswith("moving does not pay, long plan |")
     assert "**long plan** (1 of 1)" in texts["reasons"]
     assert "starts later" not in texts["reasons"]
     assert texts["everything"].count("<details>") == 16

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from evenflow.control.journal import Decided, PhaseChanged
+from evenflow.migration.strategies import Sudden
 from evenflow.policies import DEFAULT_POLICY, POLICIES
 from evenflow.reproduce.cross.loads import LOADS
 from evenflow.reproduce.cross.table import Measured, Table, all_combinations, cluster_of, spread
@@ -25,7 +26,7 @@ class Reason(Enum):
     """Why another policy has a lower p99; each holds by a condition on the figures of both (`_HOLDS`)."""
 
     CHANCE = "as good in most seeds"
-    NO_NEED = "nothing had to move"
+    NO_USE = "moving does not pay"
     STOPS = "taken for load"
     LONG_PLAN = "long plan"
     LATE = "starts later"
@@ -165,7 +166,7 @@ def conduct(policy: str, place: Place, seed: int) -> Conduct:
         if isinstance(entry, Decided) and entry.moves:
             began = entry.epoch
             at_s = (began + 1) * scenario.epoch_s  # the control message that follows
-            if at_s > LOADS[place.load].since_s:
+            if at_s >= LOADS[place.load].since_s:
                 first = min(first, at_s)
         elif isinstance(entry, PhaseChanged):
             longest = max(longest, entry.epoch - began)
@@ -190,7 +191,7 @@ def _by_chance(miss: Miss, _: Table) -> bool:
     return 2 * miss.as_good > miss.seeds
 
 
-def _no_need(miss: Miss, table: Table) -> bool:
+def _no_use(miss: Miss, table: Table) -> bool:
     """Whether a policy that moves nothing is as good as the best."""
     static = max(LEAST_S, middle(table[_key("static", miss.stands.place)], "p99_s"))
     return static <= CLOSE * miss.stands.best_s
@@ -204,8 +205,10 @@ def _stops_look_like_load(miss: Miss, table: Table) -> bool:
     return miss.even.stopped_s > 0 and here > _MORE * usual
 
 
-def _long_plan(miss: Miss, _: Table) -> bool:
-    return miss.even.longest_s > _MORE * miss.other.longest_s
+def _long_plan(miss: Miss, table: Table) -> bool:
+    """Whether the longest plan takes far longer than the other's, and `even` itself is far better in one step."""
+    sudden = middle(table[_key(DEFAULT_POLICY, replace(miss.stands.place, strategy=Sudden.name))], "p99_s")
+    return miss.even.longest_s > _MORE * miss.other.longest_s and miss.stands.even_s > _MORE * max(LEAST_S, sudden)
 
 
 def _late(miss: Miss, _: Table) -> bool:
@@ -214,7 +217,7 @@ def _late(miss: Miss, _: Table) -> bool:
 
 _HOLDS: Mapping[Reason, Callable[[Miss, Table], bool]] = {
     Reason.CHANCE: _by_chance,
-    Reason.NO_NEED: _no_need,
+    Reason.NO_USE: _no_use,
     Reason.STOPS: _stops_look_like_load,
     Reason.LONG_PLAN: _long_plan,
     Reason.LATE: _late,

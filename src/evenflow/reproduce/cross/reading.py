@@ -74,16 +74,17 @@ _EXPLAINED = {
         "In more than half of the seeds `even` is within 10 % of the other policy: the medians stand further apart "
         "than the runs do, seed by seed."
     ),
-    Reason.NO_NEED: (
-        "`static` is within 10 % of the lowest p99, so what is moved can only cost. `even` weighs a move by what it "
-        "costs its two lanes and the slot's own records; that it stops all lanes, nobody tells it."
+    Reason.NO_USE: (
+        "`static` is within 10 % of the lowest p99: moves cost as much as they bring, or more. `even` weighs a move by "
+        "what it costs its two lanes and the slot's own records; that it stops all lanes, nobody tells it."
     ),
     Reason.STOPS: (
         "All lanes stand still while a slot moves. Then they work off what has piled up and look full; `even` takes "
         "that for load and moves on: more than 1.5 times the bytes that it moves on the same load at once."
     ),
     Reason.LONG_PLAN: (
-        "The longest plan of `even` takes more than 1.5 times as long as the other's. It plans for all lanes together "
+        "The longest plan of `even` takes more than 1.5 times as long as the other's, and in one step (`sudden`) its "
+        "own p99 is more than 1.5 times lower. It plans for all lanes together "
         "and does not know that the strategy makes many steps of it, an epoch each or more. Until the last one nobody "
         "looks at the load, which may have changed; and where lanes are stopped, stops follow each other without rest."
     ),
