@@ -216,6 +216,14 @@ def test_a_long_plan_is_a_reason_only_where_one_step_does_better() -> None:
     assert Reason.LONG_PLAN not in found.reasons
 
 
+def test_what_was_not_run_is_no_reason() -> None:
+    place = Place("at once", "paced", "spike")
+    table = {key: cell for key, cell in worse_at(place, 9.0).items() if key[1:3] == ("at once", "paced")}
+    table["static", "at once", "paced", "spike"] = [Measured(1.0, 0.0, 2.0, 3.0, 3.0, 0.0)]
+    found = _miss(standing(table, place), conducts([9.0], 4, 0, 7, 6), conducts([1.0], 4, 0, 3, 6), table)
+    assert found.reasons == ()
+
+
 def test_what_a_policy_did_is_seen_in_its_run() -> None:
     place = Place("pause all", "fluid", "slow lane")
     seen = conduct("even", place, 1)

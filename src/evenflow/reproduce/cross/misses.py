@@ -119,12 +119,17 @@ def standings(table: Table) -> list[Standing]:
 
 def standing(table: Table, place: Place) -> Standing:
     """Return where `even` stands at `place`."""
+    best = min(POLICIES, key=lambda policy: (_level(table, policy, place), _moved_mb(table, policy, place)))
+    return Standing(place, best, _level(table, DEFAULT_POLICY, place), _level(table, best, place))
 
-    def level(policy: str) -> float:
-        return max(LEAST_S, middle(table[_key(policy, place)], "p99_s"))
 
-    best = min(POLICIES, key=lambda policy: (level(policy), middle(table[_key(policy, place)], "moved_mb")))
-    return Standing(place, best, level(DEFAULT_POLICY), level(best))
+def _level(table: Table, policy: str, place: Place) -> float:
+    """Return the p99 latency; what the simulator cannot tell apart is the same. Not a number if it was not run."""
+    return float(np.maximum(LEAST_S, middle(table.get(_key(policy, place), ()), "p99_s")))
+
+
+def _moved_mb(table: Table, policy: str, place: Place) -> float:
+    return middle(table.get(_key(policy, place), ()), "moved_mb")
 
 
 def find_misses(table: Table, seeds: Sequence[int], processes: int) -> list[Miss]:
@@ -193,22 +198,20 @@ def _by_chance(miss: Miss, _: Table) -> bool:
 
 def _no_use(miss: Miss, table: Table) -> bool:
     """Whether a policy that moves nothing is as good as the best."""
-    static = max(LEAST_S, middle(table[_key("static", miss.stands.place)], "p99_s"))
-    return static <= CLOSE * miss.stands.best_s
+    return _level(table, "static", miss.stands.place) <= CLOSE * miss.stands.best_s
 
 
 def _stops_look_like_load(miss: Miss, table: Table) -> bool:
     """Whether all lanes are stopped, and `even` moves far more than where only the slots that move have to wait."""
     place = miss.stands.place
-    here = middle(table[_key(DEFAULT_POLICY, place)], "moved_mb")
-    usual = middle(table[_key(DEFAULT_POLICY, replace(place, handover=Way.AT_ONCE.value))], "moved_mb")
-    return miss.even.stopped_s > 0 and here > _MORE * usual
+    usual = _moved_mb(table, DEFAULT_POLICY, replace(place, handover=Way.AT_ONCE.value))
+    return miss.even.stopped_s > 0 and _moved_mb(table, DEFAULT_POLICY, place) > _MORE * usual
 
 
 def _long_plan(miss: Miss, table: Table) -> bool:
     """Whether the longest plan takes far longer than the other's, and `even` itself is far better in one step."""
-    sudden = middle(table[_key(DEFAULT_POLICY, replace(miss.stands.place, strategy=Sudden.name))], "p99_s")
-    return miss.even.longest_s > _MORE * miss.other.longest_s and miss.stands.even_s > _MORE * max(LEAST_S, sudden)
+    sudden = _level(table, DEFAULT_POLICY, replace(miss.stands.place, strategy=Sudden.name))
+    return miss.even.longest_s > _MORE * miss.other.longest_s and miss.stands.even_s > _MORE * sudden
 
 
 def _late(miss: Miss, _: Table) -> bool:
