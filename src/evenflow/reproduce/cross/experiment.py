@@ -72,7 +72,7 @@ def judge(table: Table, runs: int, misses: Sequence[Miss], seeds: tuple[int, ...
         "cells": _cells(table),
     }
     note = (
-        f"8 lanes at {USED:.0%} load, 64 slots of 4 MB, 40 s, {len(seeds)} seeds, {runs:,} runs; a run without any "
+        f"8 lanes at {USED:.0%} load, 64 slots of 4 MB, 40 s, seeds {seeds[0]} to {seeds[-1]}, {runs:,} runs; a run without any "
         "move counts for every way and strategy."
     )
     return Outcome(checks, _picture(table, stands), data, note, seeds)
@@ -111,7 +111,7 @@ def _way_check(way: str, stands: Sequence[Standing], misses: Sequence[Miss]) -> 
     ours = f"in {good} of {len(here)}; at worst {worst.times:.1f} times the p99 of {worst.best} ({worst.place})"
     words = {reason.value: None for miss in misses if miss.stands.place.handover == way for reason in miss.reasons}
     why = f"{', '.join(words) or 'not known'}; choosing-a-policy.md lists each"
-    what = f"{way}, all strategies and loads: p99 latency, `even` is the best"
+    what = f"{way}, all strategies and loads that were run: p99 latency, `even` is the best"
     return checked(what, "no paper has it", ours, _verdict(worst.times), why)
 
 
