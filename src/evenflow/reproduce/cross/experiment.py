@@ -72,8 +72,8 @@ def judge(table: Table, runs: int, misses: Sequence[Miss], seeds: tuple[int, ...
         "cells": _cells(table),
     }
     note = (
-        f"8 lanes at {USED:.0%} load, 64 slots of 4 MB, 40 s, seeds {seeds[0]} to {seeds[-1]}, {runs:,} runs; a run without any "
-        "move counts for every way and strategy."
+        f"8 lanes at {USED:.0%} load, 64 slots of 4 MB, 40 s, seeds {seeds[0]} to {seeds[-1]}, {runs:,} runs; a run "
+        "without any move counts for every way and strategy."
     )
     return Outcome(checks, _picture(table, stands), data, note, seeds)
 
