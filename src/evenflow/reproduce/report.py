@@ -37,11 +37,11 @@ and the cross table in view.
 
 Made stricter after a look: GZ-E2 judges the paper's four algorithms only; GZ-E3 judges deviations as well as means;
 GZ-E5 compares all four columns of Table 2; GZ-E6 and E7 take the median over the seeds of each run's value; GZ-E7
-judges CLB's speed-up too and asks for a margin of 1 % before PKG and UHLB count as further from linear or CLB as last, also on
-Spark; FX-E2 judges rate and partitions on the same runs, and a match needs 31 or 32 moves in all; in FX-E5 both runs
-must be stalled; in FX-E9 what strays in the last 20 s is not steady, and there is no match unless both runs are. On
-Spark shares in FX-E1 to E3 are of what the lanes' limits add up to, a rate above that limit is no match in E1 and E2,
-and FX-E2 must be steady before the end that it is compared with.
+judges CLB's speed-up too and asks for a margin of 1 % before PKG and UHLB count as further from linear or CLB as last,
+also on Spark; FX-E2 judges rate and partitions on the same runs, and a match needs 31 or 32 moves in all; in FX-E5 both
+runs must be stalled; in FX-E9 what strays in the last 20 s is not steady, and there is no match unless both runs are.
+On Spark shares in FX-E1 to E3 are of what the lanes' limits add up to, a rate above that limit is no match in E1 and
+E2, and FX-E2 must be steady before the end that it is compared with.
 
 """
 _IDS = """## Ids
