@@ -320,6 +320,30 @@ class TestSteps:
         story.ack(1, Event.INSTALLED, epoch=0)
         assert story.begin() == (Move(2, 1, 0),)
 
+    @pytest.mark.parametrize(("in_part", "stops_all"), [(True, True), (True, False), (False, True)])
+    def test_where_all_lanes_stop_for_a_step_the_rest_of_a_plan_is_decided_anew(
+        self, in_part: bool, stops_all: bool
+    ) -> None:
+        """Unless the policy says that it is all or nothing."""
+        proposal = Proposal((HOT, WARM), in_part=in_part)
+        story = Story(proposal, strategy="fluid", move_cost=MoveCost(stops_all=stops_all))
+        assert story.run(2) == [(), (HOT,)]
+        story.settle()
+        rest = () if in_part and stops_all else (WARM,)
+        assert story.begin() == rest
+        assert len(story.policy.asked) == 1
+        if not rest:
+            assert story.of(Decided)[0].moves == (HOT,)
+            (refused,) = story.of(Refused)
+            assert (refused.refusal, refused.moves) == (Refusal.LANES_WOULD_STOP, (WARM,))
+            story.report_all()
+            assert len(story.policy.asked) == 2
+
+    def test_in_one_step_nothing_is_left_of_a_plan(self) -> None:
+        story = Story(Proposal((HOT, WARM), in_part=True), move_cost=MoveCost(stops_all=True))
+        assert story.run(2) == [(), (HOT, WARM)]
+        assert story.refusals == []
+
     def test_128_steps_submitted_at_once_run_without_further_talk(self) -> None:
         # LR-M6, at the paper's size: 4 to 8 lanes, 256 slots, a step every other epoch from epoch 10 on.
         four = RoutingTable(np.arange(256) % 4, tuple(range(8)))

@@ -226,8 +226,8 @@ def test_what_was_not_run_is_no_reason() -> None:
 
 def test_what_a_policy_did_is_seen_in_its_run() -> None:
     place = Place("pause all", "fluid", "slow lane")
-    seen = conduct("even", place, 1)
-    assert seen.p99_s == measure(run("even", Way.PAUSE_ALL, "fluid", "slow lane", 1)).p99_s
+    seen = conduct("flux-load", place, 1)
+    assert seen.p99_s == measure(run("flux-load", Way.PAUSE_ALL, "fluid", "slow lane", 1)).p99_s
     assert seen.first_s > LOADS["slow lane"].since_s
     assert seen.stopped_s >= 0.2 * seen.moves > 0
     assert seen.longest_s >= 3

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any
 
 import numpy as np
@@ -414,6 +414,12 @@ class Controller:
         if not proposal.moves and not wish:
             self._stay(proposal, before_balance)
             return None
+        steps = self.strategy.steps(proposal.moves, self._weights())
+        if self._move_cost.stops_all and proposal.in_part and not wish and len(steps) > 1:
+            # Stops in a row add up, and what was planned before one is outdated after it.
+            why = f"{len(steps) - 1} of {len(steps)} steps are left to the next decision"
+            self._record(Refused(self._epoch, Refusal.LANES_WOULD_STOP, tuple(chain(*steps[1:])), why))
+            proposal, steps = replace(proposal, moves=steps[0]), steps[:1]
         after = proposal.table_after(self._table, view.new_lanes(proposal.add_lanes))
         after_balance = balance_of(view.last, after)
         gain = before_balance.max_load - after_balance.max_load
@@ -422,7 +428,6 @@ class Controller:
             why = f"{gain:.3g} s off the busiest lane's {before_balance.max_load:.3g} s"
             self._record(Refused(self._epoch, Refusal.GAIN_TOO_SMALL, proposal.moves, why))
             return None
-        steps = self.strategy.steps(proposal.moves, self._weights())
         self._record(
             Decided(
                 self._epoch,

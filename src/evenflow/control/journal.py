@@ -23,6 +23,7 @@ class Refusal(Enum):
     COOLING_DOWN = "the last moves are too recent"
     BYTES_IN_FLIGHT = "too much state would be in flight"
     LANES_ARE_FIXED = "the number of lanes may not change"
+    LANES_WOULD_STOP = "all lanes would stop again before they have caught up"
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,10 +172,14 @@ class LoadWindow(ArrayValue):
 
 @dataclass(frozen=True, slots=True)
 class MoveCost:
-    """What it takes to move state, in seconds of work: measured by the engine, or these defaults."""
+    """What it takes to move state, in seconds of work: measured by the engine, or these defaults.
+
+    `stops_all`: no lane serves anything while a slot moves (Guo and Zhou's pause), not only that slot.
+    """
 
     seconds_per_byte: float = 1e-8
     seconds_per_move: float = 1e-3
+    stops_all: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ class Proposal:
     `add_lanes` lanes are asked for (numbered as `LoadView.new_lanes` says), those in `retire` may go once they
     own nothing. `not_curable` names slots that alone exceed what a lane should carry: no move can help.
     `memory` comes back in the next view. `collect_s` asks for a window at least that long before the next call.
+    `in_part`: the first moves are of use without the others; the controller may carry out these and ask again.
     `note` is one sentence about the decision as a whole, for people.
     """
 
@@ -26,6 +27,7 @@ class Proposal:
     not_curable: tuple[SlotId, ...] = ()
     memory: Any = field(default=None, compare=False)
     collect_s: float | None = None
+    in_part: bool = False
     note: str = ""
 
     def table_after(self, table: RoutingTable, new_lanes: Iterable[LaneId] = ()) -> RoutingTable:

@@ -14,8 +14,11 @@ spends on that; the best plan wins.
 maximum will do. Where records come one by one, nobody waits for a lane that is idle now and then, but records wait for
 every slot that moves. There lanes that are busy for less than `calm` of their time need not be more even than
 `min_gain`; and while it is not known whether a skew lasts (it has not been there for 12 windows), the busiest lane is
-only made calm, with few moves, unless it is far from even. Without history a skew is taken to last; where a lane has no
-time left and nobody can say how much more is held back, all is evened out.
+only made calm, with few moves, unless it is far from even. Where a lane has no time left and nobody can say how much
+more is held back, all is evened out. Where all lanes stop for a move, only a lane that is not calm is worth one.
+
+*In which order*: slots of the busiest lane first, the busiest of them first; where moves follow each other one by one,
+the first of them help most.
 
 *Why it comes to rest*: a plan must lower the maximum by at least `min_gain`, and by more than the windows' own
 noise explains, so on a steady load only finitely many plans can follow each other. Windows that tell the same story
@@ -79,7 +82,7 @@ class Even:
         recent = _recent(view)
         relief = relieving_moves(view, recent.busy_s)
         if relief:  # what lies on disk first; busy time is looked at again when all have room
-            return Proposal(relief, memory=speeds, note="lanes hold more state than their memory takes")
+            return Proposal(relief, memory=speeds, in_part=True, note="lanes hold more state than their memory takes")
         problem = _problem(view, speeds, recent)
         hot = _not_curable(problem)
         present = stay(problem)
@@ -105,14 +108,18 @@ class Even:
             f"busiest lane from {present.maximum:.3g} s to {plan.maximum:.3g} s per window "
             f"(no plan can go below {problem.lower_bound:.3g} s)"
         )
-        return Proposal(_moves(view, plan), not_curable=hot, memory=speeds, note=note)
+        return Proposal(_moves(view, plan), not_curable=hot, memory=speeds, in_part=True, note=note)
 
     def _goal(self, view: LoadView, problem: Problem, recent: _Recent) -> float | None:
         """Return the busy time that the busiest lane may have after the moves; None if it is well as it is."""
-        if view.whole_epochs or _demand_is_unknown(view):
+        if view.whole_epochs:
             return 0.0
         present, even_enough = stay(problem).maximum, (1 + self.min_gain) * problem.lower_bound
         calm_s = self.calm * _span_s(view.last)
+        if view.move_cost.stops_all:
+            return calm_s if present > calm_s else None
+        if _demand_is_unknown(view):
+            return 0.0
         bearable = min(calm_s, even_enough if recent.lasts else _FAR_FROM_EVEN * problem.lower_bound)
         if present <= bearable:
             return None
@@ -164,13 +171,17 @@ def _learnt(view: LoadView) -> Speeds:
 class _Recent:
     """The busy time of each slot lately, in so many windows that tell the same story.
 
-    And how far that of each strays by chance, as a share of itself, and whether it lasts.
+    And how far that of each strays by chance, as a share of itself.
     """
 
     busy_s: FloatArray
     windows: int
     noise: FloatArray
-    lasts: bool
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it has been the same story for long enough to go on."""
+        return self.windows >= _LASTING
 
     def noise_of(self, present: Packing) -> float:
         """Return how far the busiest lane may stray by chance."""
@@ -188,8 +199,7 @@ def _recent(view: LoadView) -> _Recent:
     alike = 1
     while alike < len(busy) and (np.abs(view.lane_sums(busy[-1 - alike]) - newest) <= margin).all():
         alike += 1
-    lasts = len(busy) == 1 or alike >= _LASTING
-    return _Recent(np.mean(busy[-alike:], axis=0), alike, noise / np.sqrt(alike), lasts)
+    return _Recent(np.mean(busy[-alike:], axis=0), alike, noise / np.sqrt(alike))
 
 
 def _to_scale(busy: Sequence[FloatArray]) -> list[FloatArray]:
@@ -353,11 +363,11 @@ def _not_curable(problem: Problem) -> tuple[int, ...]:
 
 def _moves(view: LoadView, plan: Packing) -> tuple[Move, ...]:
     problem, lanes = plan.problem, view.table.lanes
-    even_share = problem.fluid_bound
+    even_share, needed = problem.fluid_bound, stay(problem).load
     reasons = [
         f"lane {lane} needed {load:.3g} s, {even_share:.3g} s would be even"
-        for lane, load in zip(lanes, stay(problem).load, strict=True)
+        for lane, load in zip(lanes, needed, strict=True)
     ]
-    moved = plan.moved
+    moved = plan.moved[np.lexsort((-problem.work[plan.moved], -needed[problem.home[plan.moved]]))]
     pairs = zip(moved.tolist(), problem.home[moved].tolist(), plan.lane[moved].tolist(), strict=True)
     return tuple(Move(slot, lanes[source], lanes[target], reasons[source]) for slot, source, target in pairs)

@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from evenflow.control import Controller, ControllerOptions
+from evenflow.control import ControllerOptions
 from evenflow.control.journal import PhaseChanged
 from evenflow.control.window_json import read_window_json
 from evenflow.migration import Phase, strategy_named
 from evenflow.model.slots import FloatArray
 from evenflow.policies import DEFAULT_POLICY, policy_named, starting_table
 from evenflow.reproduce.experiment import Panel, Picture, Series
-from evenflow.sim.quantum import Cluster, Timeline
+from evenflow.sim.quantum import Timeline
+from evenflow.sim.quantum.engine import cluster_under
 from evenflow.sim.replay import Recording, recording_of
 from evenflow.sim.scenario_file import WhatIf
 
@@ -109,8 +110,7 @@ class Answer:
 def answer(what_if: WhatIf, recorded: Recording | None = None) -> Answer:
     """Run it."""
     scenario = what_if.scenario
-    controller = Controller(scenario.first_table, what_if.policy, what_if.strategy, what_if.options)
-    cluster = Cluster(scenario, controller, np.random.default_rng(what_if.seed))
+    cluster = cluster_under(scenario, what_if.policy, what_if.strategy, what_if.options, what_if.seed)
     coming = sorted(what_if.lanes_at)
     for _ in range(scenario.steps):
         while coming and coming[0][0] <= cluster.now_s + scenario.step_s / 2:

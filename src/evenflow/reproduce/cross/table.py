@@ -13,9 +13,7 @@ import numpy as np
 
 from evenflow.control import ControllerOptions
 from evenflow.migration import STRATEGIES, strategy_named
-from evenflow.model import RoutingTable
-from evenflow.policies import POLICIES, policy_named
-from evenflow.policies.ring import DpaDoubling, DpaHalving
+from evenflow.policies import POLICIES, policy_named, starting_table
 from evenflow.reproduce.cross.loads import COST_S, LANES, LOADS, SLOTS, scenario
 from evenflow.sim.quantum import Cluster, Timeline, Way
 from evenflow.sim.quantum.engine import cluster_under
@@ -124,8 +122,7 @@ def run(policy: str, way: Way, strategy: str, load: str, seed: int) -> Timeline:
 def cluster_of(policy: str, way: Way, strategy: str, load: str, seed: int) -> Cluster:
     """Return the cluster of one combination at time 0."""
     chosen = policy_named(policy)
-    ring = isinstance(chosen, DpaHalving | DpaDoubling)  # these follow a ring of their own
-    table = chosen.initial_table(SLOTS, range(LANES)) if ring else RoutingTable.even(SLOTS, LANES)  # type: ignore[attr-defined]
+    table = starting_table(chosen, SLOTS, range(LANES))
     options = ControllerOptions(whole_epochs=False)  # here records come one by one
     return cluster_under(scenario(load, way, table, seed), chosen, strategy_named(strategy), options, seed)
 

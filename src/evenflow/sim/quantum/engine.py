@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from evenflow.control import Ack, Controller, ControllerOptions, LaneWish
@@ -15,7 +17,7 @@ from evenflow.policies.base import policy_name
 from evenflow.sim.quantum.admission import Queues
 from evenflow.sim.quantum.counts import Counts, sum_by
 from evenflow.sim.quantum.flow import Producers
-from evenflow.sim.quantum.handover import Handovers
+from evenflow.sim.quantum.handover import Handovers, Way
 from evenflow.sim.quantum.lanes import Chores
 from evenflow.sim.quantum.memory import Spiller
 from evenflow.sim.quantum.placement import Placement
@@ -51,7 +53,9 @@ def cluster_under(
     """Return the cluster of `scenario` at time 0, with a controller of its own that asks `policy`."""
     chosen = strategy or strategy_named(DEFAULT_STRATEGY)
     asked = Listening(policy) if scenario.stretch else policy
-    controller = Controller(scenario.first_table, asked, chosen, options)
+    brakes = options or ControllerOptions()
+    cost = replace(brakes.move_cost, stops_all=scenario.handover.way is Way.PAUSE_ALL)
+    controller = Controller(scenario.first_table, asked, chosen, replace(brakes, move_cost=cost))
     return Cluster(scenario, controller, np.random.default_rng(seed))
 
 
