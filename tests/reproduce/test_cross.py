@@ -188,6 +188,7 @@ def conducts(p99: list[float], moves: float, stopped: float, longest: float, fir
         (conducts([9, 9, 9], 4, 0, 7, 6), conducts([1, 1, 1], 4, 0, 3, 6), (Reason.LONG_PLAN,)),
         (conducts([9, 9, 9], 4, 0, 3, 7), conducts([1, 1, 1], 4, 0, 3, 6), (Reason.LATE,)),
         (conducts([9, 9, 9], 4, 0.8, 3, 6), conducts([1, 1, 1], 4, 0, 3, 6), (Reason.STOPS,)),
+        (conducts([9, 9, 9], 4, 0.8, 3, 6), conducts([1, 1, 1], 4, 1.6, 3, 6), (Reason.STOPS, Reason.CAUTION)),
         (conducts([9, 9, 9], 4, 0, 3, 6), conducts([1, 1, 1], 4, 0, 3, 6), ()),
     ],
 )

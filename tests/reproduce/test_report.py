@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 from evenflow.errors import InputError
+from evenflow.reproduce.catalogue import every_experiment, experiment_with
+from evenflow.reproduce.cross.reading import PAGE, with_tables
 from evenflow.reproduce.experiment import Check, Verdict
 from evenflow.reproduce.glossary import ids_in, read_glossary
 from evenflow.reproduce.mechanisms import COUNTS, Row, _read, missing_tests, read_mechanisms
@@ -84,10 +86,27 @@ def test_the_page_and_its_figures_are_written(tmp_path: Path) -> None:
     source.mkdir()
     (source / "GZ-E1.png").write_bytes(b"png")
     (source / "GZ-E1.json").write_bytes(to_json(result("GZ-E1", str(source / "GZ-E1.png"))))
-    assert write_report(source, tmp_path / "docs" / "reproduction.md") == 1
+    assert write_report(source, tmp_path / "docs" / "reproduction.md") == (1, 1)
     page = (tmp_path / "docs" / "reproduction.md").read_text()
     assert "![GZ-E1](figures/GZ-E1.png)" in page
     assert (tmp_path / "docs" / "figures" / "GZ-E1.png").read_bytes() == b"png"
+
+
+def test_results_that_are_not_renewed_stay_on_the_page(tmp_path: Path) -> None:
+    page = tmp_path / "docs" / "reproduction.md"
+    for id_, title in (("GZ-E1", "old"), ("GZ-E2", "other"), ("GZ-E1", "new")):
+        source = tmp_path / title
+        source.mkdir()
+        (source / f"{id_}.json").write_bytes(to_json(replace(result(id_), title=title, data={"x": [1.5]})))
+        counts = write_report(source, page)
+    assert counts == (1, 2)
+    kept = {one.id: one for one in read_results(page.parent / "results")}
+    assert {id_: one.title for id_, one in kept.items()} == {"GZ-E1": "new", "GZ-E2": "other"}
+    assert all(one.data == {} for one in kept.values())
+    assert page.read_text() == render([kept["GZ-E1"], kept["GZ-E2"]])
+    page.unlink()
+    assert write_report(page.parent / "results", page) == (0, 2), "from what is kept alone"
+    assert page.read_text() == render([kept["GZ-E1"], kept["GZ-E2"]])
 
 
 def test_a_missing_picture_is_named(tmp_path: Path) -> None:
@@ -134,6 +153,36 @@ def test_every_mechanism_of_every_paper_is_listed(paper: str, count: int) -> Non
     ]
 
 
-def test_the_page_is_up_to_date_with_the_rows() -> None:
-    """If not: `evenflow reproduce report`, after a run; or copy the part over."""
-    assert (ROOT / "docs" / "reproduction.md").read_text().endswith(mechanism_part(read_mechanisms()))
+# --- the page as it stands ---------------------------------------------------------------------------------------
+
+DOCS = ROOT / "docs"
+KEPT = read_results(DOCS / "results")
+
+
+def test_the_pages_are_what_the_kept_results_give() -> None:
+    """If not: `evenflow reproduce report --from docs/results`."""
+    assert (DOCS / "reproduction.md").read_text() == render(KEPT)
+    (cross,) = (one for one in KEPT if one.id == "cross")
+    page = (DOCS / PAGE).read_text()
+    assert page == with_tables(page, cross)
+
+
+def test_there_is_a_full_result_of_every_experiment_on_every_engine() -> None:
+    wanted = {(one.id, engine) for one in every_experiment() for engine in one.engines}
+    assert {(one.id, one.engine) for one in KEPT} == wanted
+    assert [one.id for one in KEPT if one.quick] == []
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.stem)
+def test_a_kept_result_was_judged_by_the_rule_there_is_now(kept: Result) -> None:
+    """A rule that is changed asks for another run."""
+    experiment = experiment_with(kept.id)
+    assert (kept.rule, kept.figure, kept.title) == (experiment.rule, experiment.figure, experiment.title)
+    assert kept.picture is None or (kept.picture == f"{kept.stem}.png" and (DOCS / "figures" / kept.picture).exists())
+    assert kept.verdict == max((check.verdict for check in kept.checks), key=list(Verdict).index)
+    assert all(check.why for check in kept.checks if check.verdict is not Verdict.MATCH)
+
+
+def test_there_is_no_picture_of_anything_else() -> None:
+    pictures = {path.name for path in (DOCS / "figures").iterdir()}
+    assert pictures == {kept.picture for kept in KEPT if kept.picture}

@@ -119,19 +119,19 @@ def list_(*, json_: JsonFlag = False) -> None:
 def report(
     *,
     from_: Annotated[Path, typer.Option("--from", help="Folder with the results of a run.")] = Path("reproduction"),
-    to: Annotated[Path, typer.Option(help="The page to write; figures go to a folder beside it.")] = Path(
+    to: Annotated[Path, typer.Option(help="The page to write; figures and results are kept beside it.")] = Path(
         "docs/reproduction.md"
     ),
     json_: JsonFlag = False,
 ) -> None:
-    """Write the page of all results, and of what proves each mechanism."""
+    """Write the page of all results, and of what proves each mechanism. Results that were not run again stay."""
     from evenflow.reproduce.report import write_report
 
-    written = write_report(from_, to)
+    new, results = write_report(from_, to)
     if json_:
-        typer.echo(json.dumps({"results": written, "page": str(to)}))
+        typer.echo(json.dumps({"new": new, "results": results, "page": str(to)}))
         return
-    result_console().print(f"{written} results in {to}")
+    result_console().print(f"{results} results in {to}, {new} of them new")
 
 
 def _with_progress(chosen: Selection, settings: Settings, out: Path, processes: int) -> Iterator[Result | Failure]:

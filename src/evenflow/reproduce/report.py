@@ -1,28 +1,36 @@
-"""docs/reproduction.md: all results of a run in tables, paper by paper, and the tests that prove each mechanism."""
+"""docs/reproduction.md: all results in tables, paper by paper, and the tests that prove each mechanism.
+
+Results are kept beside the page, so that it can be written again when some of them are renewed, and so that it can be
+checked: a page that nobody renewed after a rule was changed fails the tests.
+"""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+
+import msgspec
 
 from evenflow.errors import InputError
 from evenflow.reproduce.catalogue import CROSS, PAPERS, Paper
 from evenflow.reproduce.experiment import Engine, Verdict
 from evenflow.reproduce.glossary import ids_in, read_glossary
 from evenflow.reproduce.mechanisms import Mechanisms, Row, read_mechanisms
-from evenflow.reproduce.results import Result, read_results
+from evenflow.reproduce.results import Result, read_results, to_json
 
 FIGURES = "figures"
+RESULTS = "results"
 
 _HEAD = """# The papers, reproduced
 
 Written by `evenflow reproduce report` from the results of `evenflow reproduce all`, of the same with `--engine spark`,
-and of `evenflow reproduce cross`; do not edit. The papers survive as text only, without plots: "published" is what
-their prose, tables and captions say. A verdict is computed from the run by the rule that stands above each table,
-written before the run: **match**, **shape holds** or **differs**. The worst statement of an experiment is its verdict.
-Some results of the papers are negative; they must come out negative here too. What short ids stand for is said
-[below](#ids).
+and of `evenflow reproduce cross`, which are kept in [results](results); do not edit. The papers survive as text only,
+without plots: "published" is what their prose, tables and captions say. A verdict is computed from the run by the rule
+that stands above each table, written before the run: **match**, **shape holds** or **differs**. The worst statement of
+an experiment is its verdict. Some results of the papers are negative; they must come out negative here too. What short
+ids stand for is said [below](#ids).
 
 The line below a table has the command, and the seeds that were run. Over several seeds a number is the median, (lowest
 to highest) behind it; arms that a statement is only held against may have run with the first seed alone. "One run" is
@@ -54,20 +62,31 @@ A: a place where the text is open or errs, and how it is read here. Of P and A t
 _MECHANISMS = "## Mechanisms\n\nWhat the papers build, and the tests that prove it here; the suite runs them all.\n"
 
 
-def write_report(source: Path, page: Path) -> int:
-    """Write `page` from the results in `source`, with their pictures in a folder beside it; return how many."""
-    results = read_results(source)
-    figures = page.parent / FIGURES
+def write_report(source: Path, page: Path) -> tuple[int, int]:
+    """Add the results in `source` to those kept beside `page`, and write it from all; return how many of each."""
+    kept = page.parent / RESULTS
+    new = [] if source.resolve() == kept.resolve() else read_results(source)
     try:
-        figures.mkdir(parents=True, exist_ok=True)
-        for result in results:
-            if result.picture is not None:
-                shutil.copyfile(source / Path(result.picture).name, figures / f"{result.stem}.png")
+        kept.mkdir(parents=True, exist_ok=True)
+        (page.parent / FIGURES).mkdir(exist_ok=True)
+        for result in new:
+            _keep(result, source, page.parent)
+        results = read_results(kept)
         page.write_text(render(results))
         _update_choosing(page.parent, results)
     except OSError as error:
         raise InputError(f"cannot write {page}: {error}") from error
-    return len(results)
+    return len(new), len(results)
+
+
+def _keep(result: Result, source: Path, folder: Path) -> None:
+    """Keep a result and its picture in `folder`; of the numbers behind it only those that pages are made of."""
+    picture = None if result.picture is None else f"{result.stem}.png"
+    if result.picture is not None and picture is not None:
+        shutil.copyfile(source / Path(result.picture).name, folder / FIGURES / picture)
+    slim = replace(result, picture=picture, data=result.data if result.id == CROSS else {})
+    lines = msgspec.json.format(to_json(slim), indent=0 if slim.data else 1)  # thousands of numbers stay in one
+    (folder / RESULTS / f"{result.stem}.json").write_bytes(lines + b"\n")
 
 
 def _update_choosing(folder: Path, results: Sequence[Result]) -> None:

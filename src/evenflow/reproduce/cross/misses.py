@@ -28,6 +28,7 @@ class Reason(Enum):
     CHANCE = "as good in most seeds"
     NO_USE = "moving does not pay"
     STOPS = "taken for load"
+    CAUTION = "stops less"
     LONG_PLAN = "long plan"
     LATE = "starts later"
 
@@ -208,6 +209,11 @@ def _stops_look_like_load(miss: Miss, table: Table) -> bool:
     return miss.even.stopped_s > 0 and _moved_mb(table, DEFAULT_POLICY, place) > _MORE * usual
 
 
+def _stops_less(miss: Miss, _: Table) -> bool:
+    """Whether all lanes are stopped, for less time than by the other policy: relief comes in smaller portions."""
+    return 0 < miss.even.stopped_s < miss.other.stopped_s
+
+
 def _long_plan(miss: Miss, table: Table) -> bool:
     """Whether the longest plan takes far longer than the other's, and `even` itself is far better in one step."""
     sudden = _level(table, DEFAULT_POLICY, replace(miss.stands.place, strategy=Sudden.name))
@@ -222,6 +228,7 @@ _HOLDS: Mapping[Reason, Callable[[Miss, Table], bool]] = {
     Reason.CHANCE: _by_chance,
     Reason.NO_USE: _no_use,
     Reason.STOPS: _stops_look_like_load,
+    Reason.CAUTION: _stops_less,
     Reason.LONG_PLAN: _long_plan,
     Reason.LATE: _late,
 }

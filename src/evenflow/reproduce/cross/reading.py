@@ -75,12 +75,17 @@ _EXPLAINED = {
         "than the runs do, seed by seed."
     ),
     Reason.NO_USE: (
-        "`static` is within 10 % of the lowest p99: moves cost as much as they bring, or more. `even` weighs a move by "
-        "what it costs its two lanes and the slot's own records; that it stops all lanes, nobody tells it."
+        "`static` is within 10 % of the lowest p99: moves cost as much as they bring, or more. How long an overload will "
+        "last nobody knows when it begins; here it was over before the moves had paid."
     ),
     Reason.STOPS: (
         "All lanes stand still while a slot moves. Then they work off what has piled up and look full; `even` takes "
         "that for load and moves on: more than 1.5 times the bytes that it moves on the same load at once."
+    ),
+    Reason.CAUTION: (
+        "All lanes stand still while a slot moves. `even` stops them for less time than the other policy: it carries "
+        "out the first step of its plan only, lets lanes work and decides anew. That is why it does not stop them for "
+        "nothing where a hot spot is soon over; where it is not, the overload waits longer for its cure."
     ),
     Reason.LONG_PLAN: (
         "The longest plan of `even` takes more than 1.5 times as long as the other's, and in one step (`sudden`) its "
@@ -90,7 +95,8 @@ _EXPLAINED = {
     ),
     Reason.LATE: (
         "The first move begins later than the other's. On `slow lane` that is on purpose: a lane counts as slow when "
-        "two windows in a row say so."
+        "two windows in a row say so. One window cannot tell a lane that has become slow from one that had a bad "
+        "moment, which on real machines comes and goes; simulated lanes have none, so here the doubt only costs."
     ),
 }
 _UNKNOWN = "not known"
