@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -346,6 +348,25 @@ def test_a_new_overload_is_cured_with_few_moves() -> None:
 def test_the_first_window_tells_of_a_new_overload_too() -> None:
     window = _overloaded(queued=10)
     assert len(_TABLE.difference(_after(0, window))) == len(_TABLE.difference(_after(12, window))) > 0
+
+
+def _slowed(epoch: int, times: float) -> LoadWindow:
+    """A second in which all slots of lane 0 cost so many times more per record than usual; what is too much waits."""
+    cost, came = 1e-4 * np.where(_TABLE.owners == 0, times, 1.0), 800.0
+    served = np.minimum(came, 0.125 / cost)
+    loads = SlotLoads.of(np.round(served), served * cost, np.full(32, 10**6), np.round(came - served))
+    return replace(window_of(_TABLE, loads), epochs=(epoch, epoch))
+
+
+@pytest.mark.parametrize(("times", "whole_epochs", "moves"), [(2.0, False, 4), (2.0, True, 0), (1.3, False, 0)])
+def test_a_lane_that_turns_slow_and_has_no_time_left_is_relieved_at_once(
+    times: float, whole_epochs: bool, moves: int
+) -> None:
+    """Where records come one by one: it is a new overload, whatever the reason. Else it may be a bad moment."""
+    windows = (*(_slowed(epoch, 1.0) for epoch in range(12)), _slowed(12, times))
+    proposal = proposal_of(Even(), LoadView(windows, _TABLE, whole_epochs=whole_epochs))
+    assert [move.source for move in proposal.moves if move.source == 0] == [0] * moves
+    assert len(proposal.moves) <= moves + 1
 
 
 def test_where_all_lanes_stop_for_a_move_only_a_lane_that_is_not_calm_is_worth_one() -> None:

@@ -14,8 +14,9 @@ spends on that; the best plan wins.
 maximum will do. Where records come one by one, nobody waits for a lane that is idle now and then, but records wait for
 every slot that moves. There lanes that are busy for less than `calm` of their time need not be more even than
 `min_gain`; and while it is not known whether a skew lasts (it has not been there for 12 windows), the busiest lane is
-only made calm, with few moves, unless it is far from even. Where a lane has no time left and nobody can say how much
-more is held back, all is evened out. Where all lanes stop for a move, only a lane that is not calm is worth one.
+only made calm, with few moves, unless it is far from even; be its slots hot or the lane itself slow. Where a lane has
+no time left and nobody can say how much more is held back, all is evened out. Where all lanes stop for a move, only a
+lane that is not calm is worth one.
 
 *In which order*: slots of the busiest lane first, the busiest of them first; where moves follow each other one by one,
 the first of them help most.
@@ -253,6 +254,8 @@ def _noise_of_slots(usual: float, records: IntArray) -> FloatArray:
 def _problem(view: LoadView, speeds: Speeds, recent: _Recent) -> Problem:
     """State the packing problem: busy seconds on a middling lane, bytes, present lanes, free memory."""
     slowness = speeds.factors(view.table)
+    if not view.whole_epochs:  # a lane that has become slow just now and has no time left is a new overload
+        slowness = np.where(_saturated(view.last), slowness * np.maximum(1.0, speeds.just_now(view.table)), slowness)
     home = view.table.lane_positions()
     state = view.last.slots.state_bytes.astype(np.float64)
     budget = view.last.lane_column("memory_budget")

@@ -53,10 +53,15 @@ class Speeds(ArrayValue):
 
         That is the lane's slowness, and in the newest of the `windows` what may be no more than a bad moment of it.
         """
-        known, strayed = dict(self.slowness), dict(self.drift)
-        newest = np.exp([strayed.get(lane, 0.0) for lane in table.lanes])
+        known = dict(self.slowness)
         slow: FloatArray = np.exp([known.get(lane, 0.0) for lane in table.lanes])
-        return slow * ((windows - 1 + newest) / windows)
+        return slow * ((windows - 1 + self.just_now(table)) / windows)
+
+    def just_now(self, table: RoutingTable) -> FloatArray:
+        """Return how many times dearer than usual records were on each lane in the newest window, not yet believed."""
+        strayed = dict(self.drift)
+        newest: FloatArray = np.exp([strayed.get(lane, 0.0) for lane in table.lanes])
+        return newest
 
     def factors(self, table: RoutingTable) -> FloatArray:
         """Return how many times slower than the middle each lane of `table` is, with the cores it has to share."""

@@ -75,8 +75,8 @@ _EXPLAINED = {
         "than the runs do, seed by seed."
     ),
     Reason.NO_USE: (
-        "`static` is within 10 % of the lowest p99: moves cost as much as they bring, or more. How long an overload will "
-        "last nobody knows when it begins; here it was over before the moves had paid."
+        "`static` is within 10 % of the lowest p99: moves cost as much as they bring, or more. How long an overload "
+        "will last nobody knows when it begins; here it was over before the moves had paid."
     ),
     Reason.STOPS: (
         "All lanes stand still while a slot moves. Then they work off what has piled up and look full; `even` takes "
@@ -93,11 +93,7 @@ _EXPLAINED = {
         "and does not know that the strategy makes many steps of it, an epoch each or more. Until the last one nobody "
         "looks at the load, which may have changed; and where lanes are stopped, stops follow each other without rest."
     ),
-    Reason.LATE: (
-        "The first move begins later than the other's. On `slow lane` that is on purpose: a lane counts as slow when "
-        "two windows in a row say so. One window cannot tell a lane that has become slow from one that had a bad "
-        "moment, which on real machines comes and goes; simulated lanes have none, so here the doubt only costs."
-    ),
+    Reason.LATE: ("The first move begins later than the other's."),
 }
 _UNKNOWN = "not known"
 _FIGURES = {
