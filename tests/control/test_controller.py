@@ -320,29 +320,54 @@ class TestSteps:
         story.ack(1, Event.INSTALLED, epoch=0)
         assert story.begin() == (Move(2, 1, 0),)
 
-    @pytest.mark.parametrize(("in_part", "stops_all"), [(True, True), (True, False), (False, True)])
-    def test_where_all_lanes_stop_for_a_step_the_rest_of_a_plan_is_decided_anew(
-        self, in_part: bool, stops_all: bool
-    ) -> None:
-        """Unless the policy says that it is all or nothing."""
-        proposal = Proposal((HOT, WARM), in_part=in_part)
-        story = Story(proposal, strategy="fluid", move_cost=MoveCost(stops_all=stops_all))
+    def test_where_all_lanes_stop_for_a_step_the_rest_of_a_plan_is_decided_anew(self) -> None:
+        cool = Move(3, 1, 2, "cool")
+        story = Story(
+            Proposal((HOT, WARM), on_their_own=(WARM, HOT)),
+            [cool],
+            strategy="fluid",
+            move_cost=MoveCost(stops_all=True),
+        )
+        assert story.run(2) == [(), (WARM,)], "of those that are of use on their own, the first"
+        assert story.of(Decided)[0].moves == (WARM,)
+        (refused,) = story.of(Refused)
+        assert (refused.refusal, refused.moves) == (Refusal.LANES_WOULD_STOP, (HOT,))
+        story.settle()
+        assert story.run(2) == [(), (cool,)], "what is asked for now, not what was left"
+
+    @pytest.mark.parametrize(
+        ("proposal", "options"),
+        [
+            (Proposal((HOT, WARM), on_their_own=(HOT,)), {}),  # only slots that move have to wait
+            (Proposal((HOT, WARM)), {"move_cost": MoveCost(stops_all=True)}),  # all or nothing
+            (
+                Proposal((HOT, WARM), retire=(0,), on_their_own=(HOT,)),  # lane 0 must be empty in the end
+                {"move_cost": MoveCost(stops_all=True), "min_lanes": 1},
+            ),
+        ],
+    )
+    def test_else_all_steps_of_a_plan_are_carried_out(self, proposal: Proposal, options: dict[str, Any]) -> None:
+        story = Story(proposal, strategy="fluid", **options)
         assert story.run(2) == [(), (HOT,)]
         story.settle()
-        rest = () if in_part and stops_all else (WARM,)
-        assert story.begin() == rest
-        assert len(story.policy.asked) == 1
-        if not rest:
-            assert story.of(Decided)[0].moves == (HOT,)
-            (refused,) = story.of(Refused)
-            assert (refused.refusal, refused.moves) == (Refusal.LANES_WOULD_STOP, (WARM,))
-            story.report_all()
-            assert len(story.policy.asked) == 2
+        assert story.begin() == (WARM,)
+        assert story.refusals == []
 
     def test_in_one_step_nothing_is_left_of_a_plan(self) -> None:
-        story = Story(Proposal((HOT, WARM), in_part=True), move_cost=MoveCost(stops_all=True))
+        story = Story(Proposal((HOT, WARM), on_their_own=(HOT,)), move_cost=MoveCost(stops_all=True))
         assert story.run(2) == [(), (HOT, WARM)]
         assert story.refusals == []
+
+    def test_the_minimum_gain_is_that_of_the_whole_plan(self) -> None:
+        """Of which only a part is carried out at a time."""
+        small = Move(7, 3, 2, "gains nothing yet")
+        proposal, cost = Proposal((small, HOT), on_their_own=(small, HOT)), MoveCost(stops_all=True)
+        story = Story(proposal, strategy="fluid", min_gain=0.2, move_cost=cost)
+        assert story.run(2) == [(), (small,)]
+        assert story.refusals == [Refusal.LANES_WOULD_STOP]
+        story = Story(proposal, strategy="fluid", min_gain=0.5, move_cost=cost)
+        assert story.run(2) == [(), ()]
+        assert story.refusals == [Refusal.GAIN_TOO_SMALL]
 
     def test_128_steps_submitted_at_once_run_without_further_talk(self) -> None:
         # LR-M6, at the paper's size: 4 to 8 lanes, 256 slots, a step every other epoch from epoch 10 on.
@@ -626,6 +651,7 @@ class TestBadPolicies:
             (Proposal(retire=(9,)), r"retires lanes \[9\]"),
             (Proposal(retire=(0,)), "still owns slots"),
             (Proposal(not_curable=(8,)), "which do not exist"),
+            (Proposal((HOT,), on_their_own=(WARM,)), "none of its moves: .'slot 1: lane 0 -> lane 2'"),
         ],
         ids=lambda value: value if isinstance(value, str) else "",
     )

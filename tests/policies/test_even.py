@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenflow.control import balance_of
+from evenflow.control import Ack, Controller, ControllerOptions, balance_of
 from evenflow.errors import InputError
+from evenflow.migration import STRATEGIES, Event, strategy_named
 from evenflow.model import LaneLoad, LoadView, LoadWindow, MoveCost, RoutingTable, SlotLoads, window_of
 from evenflow.model.slots import FloatArray
 from evenflow.policies.base import proposal_of
@@ -24,7 +25,7 @@ from tests.strategies import runs, slot_loads, tables, views
 
 def test_close_to_the_exact_optimum_for_few_bytes() -> None:
     above_optimum, times_fewest_bytes = [], []
-    for seed in range(60):
+    for seed in range(20):
         problem = small_problem(seed)
         plan = pack(problem, Even().tolerance)
         above_optimum.append(plan.maximum / least_maximum(problem.work, problem.slowness) - 1)
@@ -50,6 +51,44 @@ def test_comes_to_rest_and_no_table_comes_back(data: st.DataObject) -> None:
         assert now.owners.tobytes() not in seen or rested
         seen.add(now.owners.tobytes())
     assert rested
+
+
+def _tables_until_rest(
+    strategy: str, table: RoutingTable, busy_s: FloatArray, *, whole_epochs: bool, decisions: int = 40
+) -> list[bytes]:
+    """The tables that a controller goes through where all lanes stop for a move, on a load that does not change."""
+    options = ControllerOptions(whole_epochs=whole_epochs, move_cost=MoveCost(stops_all=True))
+    controller = Controller(table, Even(), strategy_named(strategy), options)
+    loads = SlotLoads.of(np.round(busy_s * 1e4), busy_s, np.full(table.slots, 10**6))
+    passed = [table.owners.tobytes()]
+    for epoch in range(decisions):
+        moves = controller.next_epoch(epoch).moves
+        for move in moves:
+            controller.acknowledge(Ack(move.slot, epoch, Event.INSTALLED))
+        if moves:
+            passed.append(controller.table.owners.tobytes())
+        controller.report_all(replace(window_of(controller.table, loads), epochs=(epoch, epoch)))
+    assert not controller.planned
+    assert not controller.in_flight
+    return passed
+
+
+@pytest.mark.parametrize("whole_epochs", [True, False])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_it_rests_too_where_all_lanes_stop_and_only_a_part_of_a_plan_is_carried_out(
+    strategy: str, whole_epochs: bool
+) -> None:
+    """The first case is one in which slots changed places for ever when a part of any plan was carried out."""
+    work = [0.184, 0.199, 0.241, 0.229, 0.266, 0.222, 0.221, 0.241, 0.187, 0.154, 0.213, 0.114]
+    cases = [(RoutingTable(np.array([0, 1, 2, 0, 1, 1, 0, 0, 2, 2, 1, 2]), (0, 1, 2)), np.array(work))]
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        lanes, slots = int(rng.integers(2, 5)), int(rng.integers(4, 17))
+        share = rng.dirichlet(np.full(slots, 2.0)) * rng.uniform(0.5, 0.95) * lanes
+        cases.append((RoutingTable(rng.integers(lanes, size=slots), tuple(range(lanes))), share))
+    for seed, (table, busy_s) in enumerate(cases, start=-1):
+        passed = _tables_until_rest(strategy, table, busy_s, whole_epochs=whole_epochs)
+        assert len(set(passed)) == len(passed), f"seed {seed}: a table came back"
 
 
 @settings(max_examples=60)
@@ -366,7 +405,7 @@ def test_a_lane_that_turns_slow_and_has_no_time_left_is_relieved_at_once(
     windows = (*(_slowed(epoch, 1.0) for epoch in range(12)), _slowed(12, times))
     proposal = proposal_of(Even(), LoadView(windows, _TABLE, whole_epochs=whole_epochs))
     assert [move.source for move in proposal.moves if move.source == 0] == [0] * moves
-    assert len(proposal.moves) <= moves + 1
+    assert len(proposal.moves) <= moves + bool(moves)
 
 
 def test_where_all_lanes_stop_for_a_move_only_a_lane_that_is_not_calm_is_worth_one() -> None:
@@ -379,7 +418,7 @@ def test_where_all_lanes_stop_for_a_move_only_a_lane_that_is_not_calm_is_worth_o
     view = LoadView((*[_second(_FLAT)] * 12, window, window), _TABLE, move_cost=stops, whole_epochs=False)
     proposal = proposal_of(Even(), view)
     assert balance_of(window, proposal.table_after(_TABLE)).max_load <= 0.8
-    assert proposal.in_part
+    assert proposal.on_their_own == proposal.moves, "from one lane to three others"
 
 
 def test_moves_that_relieve_most_come_first() -> None:

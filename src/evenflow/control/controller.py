@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, takewhile
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,7 @@ class ControllerOptions:
     `window_epochs`: epochs per load window, at least. `settle_windows`: windows not used after the start
     and after a lane was lost, since a lane that has just started is slow. `warm_up_windows`: windows to see before the
     policy is asked for the first time; with two, noise can be told from skew. `history`: windows kept for policies
-    that look back.
+    that look back; `even` takes 12 to tell that a skew lasts.
     `cooldown_windows`: full windows that are watched after the last move before the policy is asked again; the one
     in which a move completed is never used (AF-A26). `max_bytes_in_flight`: state announced and not yet settled;
     one slot may always go. `min_gain`: share of the busiest lane's time that a plan must take off it, 0 trusts the
@@ -414,12 +414,6 @@ class Controller:
         if not proposal.moves and not wish:
             self._stay(proposal, before_balance)
             return None
-        steps = self.strategy.steps(proposal.moves, self._weights())
-        if self._move_cost.stops_all and proposal.in_part and not wish and len(steps) > 1:
-            # Stops in a row add up, and what was planned before one is outdated after it.
-            why = f"{len(steps) - 1} of {len(steps)} steps are left to the next decision"
-            self._record(Refused(self._epoch, Refusal.LANES_WOULD_STOP, tuple(chain(*steps[1:])), why))
-            proposal, steps = replace(proposal, moves=steps[0]), steps[:1]
         after = proposal.table_after(self._table, view.new_lanes(proposal.add_lanes))
         after_balance = balance_of(view.last, after)
         gain = before_balance.max_load - after_balance.max_load
@@ -428,6 +422,16 @@ class Controller:
             why = f"{gain:.3g} s off the busiest lane's {before_balance.max_load:.3g} s"
             self._record(Refused(self._epoch, Refusal.GAIN_TOO_SMALL, proposal.moves, why))
             return None
+        steps = self.strategy.steps(proposal.moves, self._weights())
+        if self._move_cost.stops_all and proposal.on_their_own and not wish and len(steps) > 1:
+            # Stops in a row add up, and what was planned before one is outdated after it.
+            first = self.strategy.steps(proposal.on_their_own, self._weights())[0]
+            later = tuple(move for move in proposal.moves if move not in first)
+            why = f"{len(steps)} steps in a row; what is left after one is for the next decision"
+            self._record(Refused(self._epoch, Refusal.LANES_WOULD_STOP, later, why))
+            proposal, steps = replace(proposal, moves=first), (first,)
+            after = proposal.table_after(self._table)
+            after_balance = balance_of(view.last, after)
         self._record(
             Decided(
                 self._epoch,

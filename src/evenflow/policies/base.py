@@ -17,7 +17,8 @@ class Proposal:
     `add_lanes` lanes are asked for (numbered as `LoadView.new_lanes` says), those in `retire` may go once they
     own nothing. `not_curable` names slots that alone exceed what a lane should carry: no move can help.
     `memory` comes back in the next view. `collect_s` asks for a window at least that long before the next call.
-    `in_part`: the first moves are of use without the others; the controller may carry out these and ask again.
+    `on_their_own`: those of the moves each of which is of use without all others; where a plan takes several steps and
+    lanes stop for each, the controller may carry out some of these only, and ask again.
     `note` is one sentence about the decision as a whole, for people.
     """
 
@@ -27,7 +28,7 @@ class Proposal:
     not_curable: tuple[SlotId, ...] = ()
     memory: Any = field(default=None, compare=False)
     collect_s: float | None = None
-    in_part: bool = False
+    on_their_own: tuple[Move, ...] = ()
     note: str = ""
 
     def table_after(self, table: RoutingTable, new_lanes: Iterable[LaneId] = ()) -> RoutingTable:
@@ -122,6 +123,9 @@ def _refuse_impossible_wishes(who: str, proposal: Proposal, view: LoadView) -> N
         raise PolicyError(f"policy {who} asks for a window of {proposal.collect_s!r} s; it must be 0 or more")
     if proposal.add_lanes < 0:
         raise PolicyError(f"policy {who} asks for {proposal.add_lanes!r} more lanes; it must be 0 or more")
+    unplanned = [str(move) for move in proposal.on_their_own if move not in proposal.moves]
+    if unplanned:
+        raise PolicyError(f"policy {who} has moves on their own that are none of its moves: {unplanned[:5]}")
     unknown = [lane for lane in proposal.retire if lane not in view.table.lanes]
     if unknown:
         raise PolicyError(f"policy {who} retires lanes {unknown}, which do not exist")

@@ -18,7 +18,7 @@ only made calm, with few moves, unless it is far from even; be its slots hot or 
 no time left and nobody can say how much more is held back, all is evened out. Where all lanes stop for a move, only a
 lane that is not calm is worth one.
 
-*In which order*: slots of the busiest lane first, the busiest of them first; where moves follow each other one by one,
+*In which order*: slots of the busiest lane first, the busiest of them first; where a strategy takes moves as they come,
 the first of them help most.
 
 *Why it comes to rest*: a plan must lower the maximum by at least `min_gain`, and by more than the windows' own
@@ -80,11 +80,13 @@ class Even:
     def propose(self, view: LoadView) -> Proposal:
         """Propose the plan that is worth most, or none."""
         speeds = _learnt(view)
-        recent = _recent(view)
+        slowed = _slowed_now(view, speeds)
+        recent = _recent(view, newest_only=bool((slowed > 1).any()))
         relief = relieving_moves(view, recent.busy_s)
         if relief:  # what lies on disk first; busy time is looked at again when all have room
-            return Proposal(relief, memory=speeds, in_part=True, note="lanes hold more state than their memory takes")
-        problem = _problem(view, speeds, recent)
+            note = "lanes hold more state than their memory takes"
+            return Proposal(relief, memory=speeds, on_their_own=relief, note=note)
+        problem = _problem(view, speeds, recent, slowed)
         hot = _not_curable(problem)
         present = stay(problem)
         least = max(self.min_gain * present.maximum, recent.noise_of(present))
@@ -109,7 +111,9 @@ class Even:
             f"busiest lane from {present.maximum:.3g} s to {plan.maximum:.3g} s per window "
             f"(no plan can go below {problem.lower_bound:.3g} s)"
         )
-        return Proposal(_moves(view, plan), not_curable=hot, memory=speeds, in_part=True, note=note)
+        moves = _moves(view, plan)
+        alone = _of_use_alone(view, plan, moves)
+        return Proposal(moves, not_curable=hot, memory=speeds, on_their_own=alone, note=note)
 
     def _goal(self, view: LoadView, problem: Problem, recent: _Recent) -> float | None:
         """Return the busy time that the busiest lane may have after the moves; None if it is well as it is."""
@@ -191,14 +195,24 @@ class _Recent:
         return float(_SIGMAS * np.sqrt(np.square(strays).sum()))
 
 
-def _recent(view: LoadView) -> _Recent:
+def _slowed_now(view: LoadView, speeds: Speeds) -> FloatArray:
+    """Return how many times slower than usual each lane was just now, where that has to be acted on before it lasts.
+
+    Where records come one by one, a lane without time left is a new overload, be its slots hot or the lane slow. Rows
+    that come an epoch at a time wait anyway, and one window may be no more than a bad moment.
+    """
+    acute = np.zeros(len(view.table.lanes), bool) if view.whole_epochs else _saturated(view.last)
+    return np.where(acute, np.maximum(1.0, speeds.just_now(view.table)), 1.0)
+
+
+def _recent(view: LoadView, *, newest_only: bool) -> _Recent:
     """Average the newest windows, back to the first that differs from the newest by more than noise."""
     busy = _to_scale(_needed_s(view))
     noise = _noise_of_slots(_relative_noise(busy), view.last.slots.records)
     newest = view.lane_sums(busy[-1])
     margin = _SIGMAS * np.sqrt(2.0 * view.lane_sums(np.square(noise * busy[-1])))
     alike = 1
-    while alike < len(busy) and (np.abs(view.lane_sums(busy[-1 - alike]) - newest) <= margin).all():
+    while not newest_only and alike < len(busy) and (np.abs(view.lane_sums(busy[-1 - alike]) - newest) <= margin).all():
         alike += 1
     return _Recent(np.mean(busy[-alike:], axis=0), alike, noise / np.sqrt(alike))
 
@@ -251,11 +265,8 @@ def _noise_of_slots(usual: float, records: IntArray) -> FloatArray:
     return noise
 
 
-def _problem(view: LoadView, speeds: Speeds, recent: _Recent) -> Problem:
+def _problem(view: LoadView, speeds: Speeds, recent: _Recent, slowed: FloatArray) -> Problem:
     """State the packing problem: busy seconds on a middling lane, bytes, present lanes, free memory."""
-    slowness = speeds.factors(view.table)
-    if not view.whole_epochs:  # a lane that has become slow just now and has no time left is a new overload
-        slowness = np.where(_saturated(view.last), slowness * np.maximum(1.0, speeds.just_now(view.table)), slowness)
     home = view.table.lane_positions()
     state = view.last.slots.state_bytes.astype(np.float64)
     budget = view.last.lane_column("memory_budget")
@@ -267,7 +278,7 @@ def _problem(view: LoadView, speeds: Speeds, recent: _Recent) -> Problem:
         work=(recent.busy_s + _piled_up_s(view, recent)) / speeds.in_costs(view.table, recent.windows)[home],
         size=state,
         home=home,
-        slowness=slowness,
+        slowness=speeds.factors(view.table) * slowed,
         room=np.where(np.isinf(budget), np.inf, np.maximum(0.0, budget - held)),
         price=transit_s * (1 + share),
     )
@@ -362,6 +373,17 @@ def _not_curable(problem: Problem) -> tuple[int, ...]:
     if even_share <= 0 or problem.slowness.size == 1:
         return ()
     return tuple(np.flatnonzero(alone > even_share * (1 + 1e-9)).tolist())
+
+
+def _of_use_alone(view: LoadView, plan: Packing, moves: Sequence[Move]) -> tuple[Move, ...]:
+    """Return the moves from lanes that have too much to lanes that give nothing away.
+
+    Each of them takes load from a lane above the plan's maximum to one that ends below it, whatever else is done. Where
+    slots change places, or are passed on, one alone may make things worse, to be undone the next time.
+    """
+    load = dict(zip(view.table.lanes, stay(plan.problem).load.tolist(), strict=True))
+    give = {move.source for move in moves}
+    return tuple(move for move in moves if load[move.source] > plan.maximum and move.target not in give)
 
 
 def _moves(view: LoadView, plan: Packing) -> tuple[Move, ...]:

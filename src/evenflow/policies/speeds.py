@@ -3,7 +3,8 @@
 A record that costs much may lie in a costly slot or on a slow lane; one window cannot tell the two apart. What
 can be told: a slot that costs more per record on its new lane than on its old one (the lanes differ), and all
 slots of a lane getting dearer at once while others do not, two windows in a row (the lane has slowed down). Until there
-is such evidence, lanes count as equally fast.
+is such evidence, lanes count as equally fast; what only the newest window says (`just_now`) is for those who must not
+wait.
 
 A lane whose core is taken by other work says so itself (`crowded_s`); that is no cost of its slots. It counts when it
 lasts for two windows, since a lane that only works now and then often does so when all others do.

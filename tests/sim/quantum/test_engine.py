@@ -3,8 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from evenflow.control import ControllerOptions
 from evenflow.errors import InputError
-from evenflow.policies import policy_named
+from evenflow.model import LoadView, MoveCost
+from evenflow.policies import Proposal, policy_named
 from evenflow.sim.quantum import Handover, Network, Scenario, Way, simulate, uniform, with_hotspot
 
 
@@ -31,6 +33,21 @@ def test_even_relieves_the_hot_lane_whatever_the_way_to_hand_over(way: Way) -> N
     assert even.moves.sum() == even.moves_settled.sum()
     assert even.backlog[-1].sum() < 0.1 * static.backlog[-1].sum()
     assert even.imbalance[-1] < 1.2 < static.imbalance[-1]
+
+
+@pytest.mark.parametrize("way", Way)
+def test_the_policy_is_told_whether_all_lanes_stop_for_a_move(way: Way) -> None:
+    told = set()
+
+    class Listener:
+        def propose(self, view: LoadView) -> Proposal:
+            told.add(view.move_cost.stops_all)
+            return Proposal()
+
+    simulate(hot(way, duration_s=2.0), Listener())
+    assert told == {way is Way.PAUSE_ALL}
+    simulate(hot(way, duration_s=2.0), Listener(), options=ControllerOptions(move_cost=MoveCost(stops_all=True)))
+    assert True in told, "by the caller too"
 
 
 @pytest.mark.parametrize("load", [0.9, 0.95, 0.97, 1.1])

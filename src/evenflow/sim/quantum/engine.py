@@ -54,7 +54,8 @@ def cluster_under(
     chosen = strategy or strategy_named(DEFAULT_STRATEGY)
     asked = Listening(policy) if scenario.stretch else policy
     brakes = options or ControllerOptions()
-    cost = replace(brakes.move_cost, stops_all=scenario.handover.way is Way.PAUSE_ALL)
+    stops_all = brakes.move_cost.stops_all or scenario.handover.way is Way.PAUSE_ALL
+    cost = replace(brakes.move_cost, stops_all=stops_all)
     controller = Controller(scenario.first_table, asked, chosen, replace(brakes, move_cost=cost))
     return Cluster(scenario, controller, np.random.default_rng(seed))
 
