@@ -177,8 +177,9 @@ def test_places_where_a_policy_was_not_run_are_not_judged() -> None:
     assert list(way_checks(table)) == ["at once"]
 
 
-def conducts(p99: list[float], moves: float, stopped: float, longest: float, first: float) -> list[Conduct]:
-    return [Conduct(value, moves, stopped, longest, first) for value in p99]
+def conducts(p99: list[float], *rest: float) -> list[Conduct]:
+    """What a policy did in each seed, the same but for the latency: moves, stopped, longest, first, put off."""
+    return [Conduct(value, *rest) for value in p99]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +189,8 @@ def conducts(p99: list[float], moves: float, stopped: float, longest: float, fir
         (conducts([9, 9, 9], 4, 0, 7, 6), conducts([1, 1, 1], 4, 0, 3, 6), (Reason.LONG_PLAN,)),
         (conducts([9, 9, 9], 4, 0, 3, 7), conducts([1, 1, 1], 4, 0, 3, 6), (Reason.LATE,)),
         (conducts([9, 9, 9], 4, 0.8, 3, 6), conducts([1, 1, 1], 4, 0, 3, 6), (Reason.STOPS,)),
-        (conducts([9, 9, 9], 4, 0.8, 3, 6), conducts([1, 1, 1], 4, 1.6, 3, 6), (Reason.STOPS, Reason.CAUTION)),
+        (conducts([9, 9, 9], 4, 0.8, 3, 6, 5), conducts([1, 1, 1], 4, 1.6, 3, 6), (Reason.STOPS, Reason.CAUTION)),
+        (conducts([9, 9, 9], 4, 0.8, 3, 6, 5), conducts([1, 1, 1], 4, 0.4, 3, 6), (Reason.STOPS,)),
         (conducts([9, 9, 9], 4, 0, 3, 6), conducts([1, 1, 1], 4, 0, 3, 6), ()),
     ],
 )
@@ -235,6 +237,8 @@ def test_what_a_policy_did_is_seen_in_its_run() -> None:
     still = conduct("static", place, 1)
     assert (still.moves, still.stopped_s, still.longest_s, still.first_s) == (0, 0, 0, float("inf"))
     assert conduct("even", Place("at once", "fluid", "slow lane"), 1).stopped_s == 0
+    assert seen.put_off == 0
+    assert conduct("even", place, 1).put_off > 0
 
 
 def test_misses_are_found_where_even_is_not_within_a_tenth_and_only_there() -> None:

@@ -15,8 +15,8 @@ from evenflow.reproduce.cross.reading import PAGE, with_tables
 from evenflow.reproduce.experiment import Check, Verdict
 from evenflow.reproduce.glossary import ids_in, read_glossary
 from evenflow.reproduce.mechanisms import COUNTS, Row, _read, missing_tests, read_mechanisms
-from evenflow.reproduce.report import mechanism_part, render, write_report
-from evenflow.reproduce.results import Result, read_results, to_json
+from evenflow.reproduce.report import Written, mechanism_part, render, write_report
+from evenflow.reproduce.results import Result, read_result, read_results, to_json
 
 ROOT = Path(__file__).parents[2]
 ROWS = [row for mechanisms in read_mechanisms() for row in mechanisms.rows]
@@ -86,7 +86,7 @@ def test_the_page_and_its_figures_are_written(tmp_path: Path) -> None:
     source.mkdir()
     (source / "GZ-E1.png").write_bytes(b"png")
     (source / "GZ-E1.json").write_bytes(to_json(result("GZ-E1", str(source / "GZ-E1.png"))))
-    assert write_report(source, tmp_path / "docs" / "reproduction.md") == (1, 1)
+    assert write_report(source, tmp_path / "docs" / "reproduction.md") == Written(new=1, quick=0, results=1)
     page = (tmp_path / "docs" / "reproduction.md").read_text()
     assert "![GZ-E1](figures/GZ-E1.png)" in page
     assert (tmp_path / "docs" / "figures" / "GZ-E1.png").read_bytes() == b"png"
@@ -98,21 +98,56 @@ def test_results_that_are_not_renewed_stay_on_the_page(tmp_path: Path) -> None:
         source = tmp_path / title
         source.mkdir()
         (source / f"{id_}.json").write_bytes(to_json(replace(result(id_), title=title, data={"x": [1.5]})))
-        counts = write_report(source, page)
-    assert counts == (1, 2)
+        written = write_report(source, page)
+    assert written == Written(new=1, quick=0, results=2)
     kept = {one.id: one for one in read_results(page.parent / "results")}
     assert {id_: one.title for id_, one in kept.items()} == {"GZ-E1": "new", "GZ-E2": "other"}
     assert all(one.data == {} for one in kept.values())
     assert page.read_text() == render([kept["GZ-E1"], kept["GZ-E2"]])
     page.unlink()
-    assert write_report(page.parent / "results", page) == (0, 2), "from what is kept alone"
+    assert write_report(page.parent / "results", page).results == 2, "from what is kept alone"
     assert page.read_text() == render([kept["GZ-E1"], kept["GZ-E2"]])
 
 
-def test_a_missing_picture_is_named(tmp_path: Path) -> None:
-    (tmp_path / "GZ-E1.json").write_bytes(to_json(result("GZ-E1", "gone.png")))
-    with pytest.raises(InputError, match=r"gone\.png"):
-        write_report(tmp_path, tmp_path / "page.md")
+def test_a_full_result_is_not_replaced_by_a_quick_one(tmp_path: Path) -> None:
+    page = tmp_path / "docs" / "reproduction.md"
+    for folder, quick in (("quick", True), ("full", False), ("again", True)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "GZ-E1.json").write_bytes(to_json(result("GZ-E1", quick=quick)))
+        written = write_report(tmp_path / folder, page)
+    assert written == Written(new=0, quick=1, results=1)
+    assert [one.quick for one in read_results(page.parent / "results")] == [False]
+
+
+def test_a_page_beside_the_folder_of_a_run_has_its_pictures(tmp_path: Path) -> None:
+    """That folder may be called as the one where results are kept."""
+    source = tmp_path / "results"
+    source.mkdir()
+    (source / "GZ-E1.png").write_bytes(b"png")
+    (source / "GZ-E1.json").write_bytes(to_json(result("GZ-E1", "results/GZ-E1.png")))
+    assert write_report(source, tmp_path / "page.md") == Written(new=1, quick=0, results=1)
+    assert (tmp_path / "figures" / "GZ-E1.png").read_bytes() == b"png"
+
+
+def test_a_missing_picture_is_named_and_nothing_is_written(tmp_path: Path) -> None:
+    source = tmp_path / "run"
+    source.mkdir()
+    (source / "AF-E1.json").write_bytes(to_json(result("AF-E1")))
+    (source / "GZ-E1.json").write_bytes(to_json(result("GZ-E1", "gone.png")))
+    with pytest.raises(InputError, match=r"gone\.png is missing, the picture of GZ-E1"):
+        write_report(source, tmp_path / "docs" / "page.md")
+    assert not (tmp_path / "docs").exists()
+
+
+def test_the_picture_of_a_result_that_has_none_any_more_goes(tmp_path: Path) -> None:
+    page = tmp_path / "docs" / "page.md"
+    for number, picture in enumerate(("GZ-E1.png", None)):
+        source = tmp_path / str(number)
+        source.mkdir()
+        (source / "GZ-E1.png").write_bytes(b"png")
+        (source / "GZ-E1.json").write_bytes(to_json(result("GZ-E1", picture)))
+        write_report(source, page)
+        assert (page.parent / "figures" / "GZ-E1.png").exists() is (picture is not None)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
@@ -156,7 +191,7 @@ def test_every_mechanism_of_every_paper_is_listed(paper: str, count: int) -> Non
 # --- the page as it stands ---------------------------------------------------------------------------------------
 
 DOCS = ROOT / "docs"
-KEPT = read_results(DOCS / "results")
+KEPT = [read_result(path) for path in sorted((DOCS / "results").glob("*.json"))]
 
 
 def test_the_pages_are_what_the_kept_results_give() -> None:

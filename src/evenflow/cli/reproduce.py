@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -124,14 +124,19 @@ def report(
     ),
     json_: JsonFlag = False,
 ) -> None:
-    """Write the page of all results, and of what proves each mechanism. Results that were not run again stay."""
+    """Write the page of all results, and of what proves each mechanism. Results that were not run again stay.
+
+    So do full ones where a quick run gave another.
+    """
     from evenflow.reproduce.report import write_report
 
-    new, results = write_report(from_, to)
+    written = write_report(from_, to)
     if json_:
-        typer.echo(json.dumps({"new": new, "results": results, "page": str(to)}))
+        typer.echo(json.dumps({**asdict(written), "page": str(to)}))
         return
-    result_console().print(f"{results} results in {to}, {new} of them new")
+    if written.quick:
+        complain(f"left out: {written.quick} results of quick runs, since full ones are kept")
+    result_console().print(f"{written.results} results in {to}, {written.new} of them new")
 
 
 def _with_progress(chosen: Selection, settings: Settings, out: Path, processes: int) -> Iterator[Result | Failure]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -18,7 +18,7 @@ from evenflow.reproduce.catalogue import CROSS, PAPERS, Paper
 from evenflow.reproduce.experiment import Engine, Verdict
 from evenflow.reproduce.glossary import ids_in, read_glossary
 from evenflow.reproduce.mechanisms import Mechanisms, Row, read_mechanisms
-from evenflow.reproduce.results import Result, read_results, to_json
+from evenflow.reproduce.results import Result, read_result, read_results, to_json
 
 FIGURES = "figures"
 RESULTS = "results"
@@ -62,30 +62,58 @@ A: a place where the text is open or errs, and how it is read here. Of P and A t
 _MECHANISMS = "## Mechanisms\n\nWhat the papers build, and the tests that prove it here; the suite runs them all.\n"
 
 
-def write_report(source: Path, page: Path) -> tuple[int, int]:
-    """Add the results in `source` to those kept beside `page`, and write it from all; return how many of each."""
-    kept = page.parent / RESULTS
-    new = [] if source.resolve() == kept.resolve() else read_results(source)
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a report took in and has: `quick` are new results that were left out, since full ones are kept."""
+
+    new: int
+    quick: int
+    results: int
+
+
+def write_report(source: Path, page: Path) -> Written:
+    """Add the results in `source` to those kept beside `page`, and write it from all that are kept.
+
+    Nothing is written if anything is missing.
+    """
+    new, folder = read_results(source), page.parent
     try:
-        kept.mkdir(parents=True, exist_ok=True)
-        (page.parent / FIGURES).mkdir(exist_ok=True)
-        for result in new:
-            _keep(result, source, page.parent)
-        results = read_results(kept)
+        full = {path.stem for path in (folder / RESULTS).glob("*.json") if not read_result(path).quick}
+        taken = [result for result in new if not result.quick or result.stem not in full]
+        pictures = {result.stem: _picture(result, source, folder) for result in taken}
+        for part in (RESULTS, FIGURES):
+            (folder / part).mkdir(parents=True, exist_ok=True)
+        for result in taken:
+            _keep(result, pictures[result.stem], folder)
+        results = read_results(folder / RESULTS)
         page.write_text(render(results))
-        _update_choosing(page.parent, results)
+        _update_choosing(folder, results)
     except OSError as error:
         raise InputError(f"cannot write {page}: {error}") from error
-    return len(new), len(results)
+    return Written(len(taken), len(new) - len(taken), len(results))
 
 
-def _keep(result: Result, source: Path, folder: Path) -> None:
+def _picture(result: Result, source: Path, folder: Path) -> Path | None:
+    """Return where a result's picture is: beside it, or, of a result that is kept already, in its place."""
+    if result.picture is None:
+        return None
+    places = (source / Path(result.picture).name, folder / FIGURES / Path(result.picture).name)
+    found = next((place for place in places if place.exists()), None)
+    if found is None:
+        raise InputError(f"{places[0]} is missing, the picture of {result.id}; run it again")
+    return found
+
+
+def _keep(result: Result, picture: Path | None, folder: Path) -> None:
     """Keep a result and its picture in `folder`; of the numbers behind it only those that pages are made of."""
-    picture = None if result.picture is None else f"{result.stem}.png"
-    if result.picture is not None and picture is not None:
-        shutil.copyfile(source / Path(result.picture).name, folder / FIGURES / picture)
-    slim = replace(result, picture=picture, data=result.data if result.id == CROSS else {})
-    lines = msgspec.json.format(to_json(slim), indent=0 if slim.data else 1)  # thousands of numbers stay in one
+    place = folder / FIGURES / f"{result.stem}.png"
+    if picture is None:
+        place.unlink(missing_ok=True)
+    elif picture.resolve() != place.resolve():
+        shutil.copyfile(picture, place)
+    whole = result.id == CROSS
+    slim = replace(result, picture=None if picture is None else place.name, data=result.data if whole else {})
+    lines = msgspec.json.format(to_json(slim), indent=0 if whole else 1)  # thousands of numbers stay in one line
     (folder / RESULTS / f"{result.stem}.json").write_bytes(lines + b"\n")
 
 

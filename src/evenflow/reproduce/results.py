@@ -102,10 +102,11 @@ def read_results(folder: Path) -> list[Result]:
     files = sorted(folder.glob("*.json"))
     if not files:
         raise InputError(f"there are no results in {folder}; run `evenflow reproduce all --out {folder}` first")
-    return [_read(file) for file in files]
+    return [read_result(file) for file in files]
 
 
-def _read(file: Path) -> Result:
+def read_result(file: Path) -> Result:
+    """Return the result in `file`."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=Result)
     except (OSError, msgspec.DecodeError) as error:

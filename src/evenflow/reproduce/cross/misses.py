@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from evenflow.control.journal import Decided, PhaseChanged
+from evenflow.control.journal import Decided, PhaseChanged, Refusal, Refused
 from evenflow.migration.strategies import Sudden
 from evenflow.policies import DEFAULT_POLICY, POLICIES
 from evenflow.reproduce.cross.loads import LOADS
@@ -52,7 +52,8 @@ class Conduct:
 
     `moves`: how many slots changed hands. `stopped_s`: how long no lane served anything. `longest_s`: how long the
     longest plan took from its decision to its last move; the controller decides nothing else meanwhile. `first_s`: when
-    the first move began after the load became what it is; infinite if none did.
+    the first move began after the load became what it is; infinite if none did. `put_off`: how many plans were carried
+    out in part, so that lanes could work before the next stop.
     """
 
     p99_s: float
@@ -60,6 +61,7 @@ class Conduct:
     stopped_s: float
     longest_s: float
     first_s: float
+    put_off: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +169,15 @@ def conduct(policy: str, place: Place, seed: int) -> Conduct:
         stopped += now == served
         served = now
     timeline = cluster.timeline()
-    longest, began, first = 0, 0, float("inf")
+    longest, began, first, put_off = 0, 0, float("inf"), 0
     for entry in timeline.journal:
         if isinstance(entry, Decided) and entry.moves:
             began = entry.epoch
             at_s = (began + 1) * scenario.epoch_s  # the control message that follows
             if at_s >= LOADS[place.load].since_s:
                 first = min(first, at_s)
+        elif isinstance(entry, Refused) and entry.refusal is Refusal.LANES_WOULD_STOP:
+            put_off += 1
         elif isinstance(entry, PhaseChanged):
             longest = max(longest, entry.epoch - began)
     return Conduct(
@@ -182,6 +186,7 @@ def conduct(policy: str, place: Place, seed: int) -> Conduct:
         stopped_s=stopped * scenario.step_s,
         longest_s=longest * scenario.epoch_s,
         first_s=first,
+        put_off=put_off,
     )
 
 
@@ -210,8 +215,8 @@ def _stops_look_like_load(miss: Miss, table: Table) -> bool:
 
 
 def _stops_less(miss: Miss, _: Table) -> bool:
-    """Whether all lanes are stopped, for less time than by the other policy: relief comes in smaller portions."""
-    return 0 < miss.even.stopped_s < miss.other.stopped_s
+    """Whether plans were carried out in part, and all lanes stopped for less time than by the other policy."""
+    return miss.even.put_off > 0 and miss.even.stopped_s < miss.other.stopped_s
 
 
 def _long_plan(miss: Miss, table: Table) -> bool:

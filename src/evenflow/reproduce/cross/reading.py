@@ -74,26 +74,23 @@ _EXPLAINED = {
         "In more than half of the seeds `even` is within 10 % of the other policy: the medians stand further apart "
         "than the runs do, seed by seed."
     ),
-    Reason.NO_USE: (
-        "`static` is within 10 % of the lowest p99: moves cost as much as they bring, or more. How long an overload "
-        "will last nobody knows when it begins; here it was over before the moves had paid."
-    ),
+    Reason.NO_USE: ("`static` is within 10 % of the lowest p99: moves cost as much as they bring, or more."),
     Reason.STOPS: (
         "All lanes stand still while a slot moves. Then they work off what has piled up and look full; `even` takes "
         "that for load and moves on: more than 1.5 times the bytes that it moves on the same load at once."
     ),
     Reason.CAUTION: (
-        "All lanes stand still while a slot moves. `even` stops them for less time than the other policy: it carries "
-        "out the first step of its plan only, lets lanes work and decides anew. That is why it does not stop them for "
-        "nothing where a hot spot is soon over; where it is not, the overload waits longer for its cure."
+        "All lanes stand still while a slot moves, and are stopped for less time than by the other policy: of a plan "
+        "that would take several stops one is carried out, lanes work, and `even` decides anew. Where an overload is "
+        "soon over, that spares stops for nothing; where it is not, its cure takes longer."
     ),
     Reason.LONG_PLAN: (
         "The longest plan of `even` takes more than 1.5 times as long as the other's, and in one step (`sudden`) its "
         "own p99 is more than 1.5 times lower. It plans for all lanes together "
         "and does not know that the strategy makes many steps of it, an epoch each or more. Until the last one nobody "
-        "looks at the load, which may have changed; and where lanes are stopped, stops follow each other without rest."
+        "looks at the load, which may have changed."
     ),
-    Reason.LATE: ("The first move begins later than the other's."),
+    Reason.LATE: "The first move begins later than the other's.",
 }
 _UNKNOWN = "not known"
 _FIGURES = {
