@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from evenflow.operators import functions as aggregates
 from evenflow.reproduce.engines import SPARK_RULES
 from evenflow.reproduce.engines import _spark_run as spark_run
 from evenflow.reproduce.spark_runs.around import AroundOperator
+from evenflow.reproduce.spark_runs.autoflow import _before_spike
 from evenflow.reproduce.spark_runs.reconfiguration import Migrated, Scaled
 from evenflow.reproduce.spark_runs.run import SparkRun, SparkScenario, limited
 from evenflow.reproduce.spark_runs.transfer import SlowToArrive, SlowToMove
@@ -126,6 +128,14 @@ class TestRun:
 
     def test_every_result_says_that_lanes_are_limited(self) -> None:
         assert "RATE LIMITED to 100 rows/s" in limited(run([1.0, 1.0]).scenario)
+
+    def test_what_a_spike_adds_is_told_from_what_rows_take_anyway(self) -> None:
+        calm = run([1.0] * 4)
+        calm = replace(calm, scenario=replace(calm.scenario, phases=(HotPhase(), HotPhase(2.0, (0,), 0.5))))
+        spiked = replace(calm, done_s=calm.done_s + np.array([0, 0, 1, 1])[:, None])
+        told = _before_spike(spiked, calm)
+        assert "before the spike rows take 0.75 s off and 0.75 s on" in told
+        assert "the spike adds 0.50 s to the mean" in told
 
     def test_peak_and_time_to_stable(self) -> None:
         scaled = Scaled(1, 2, 4, 10, 1, 100, 100, start_s=3.0, seconds=10)
