@@ -65,12 +65,20 @@ def test_every_combination_is_in_the_whole_table() -> None:
     assert {(task.policy, task.load) for task in quick} == {(task.policy, task.load) for task in tasks}
 
 
-def test_a_run_without_moves_is_run_once() -> None:
+def test_a_run_without_moves_is_run_once_where_lanes_would_stop_and_once_where_not() -> None:
     task, found, runs = run_task(Task("static", "hot key", 1, all_combinations()))
-    assert runs == 1
-    assert len(found) == 16
+    assert runs == 2
+    assert [way_and_strategy for way_and_strategy, _ in found] == list(all_combinations())
     assert len({measured for _, measured in found}) == 1
     assert task.policy == "static"
+
+
+def test_a_policy_that_moves_only_where_lanes_go_on_is_run_in_all_those_ways() -> None:
+    _, found, runs = run_task(Task("even", "zipf 0.8", 1, all_combinations()))
+    assert runs == 12 + 1
+    assert {way: measured.moved_mb > 0 for (way, _), measured in found} == {
+        way.value: way is not Way.PAUSE_ALL for way in Way
+    }
 
 
 def test_a_policy_that_moves_is_run_in_each_combination_and_loses_nothing() -> None:

@@ -73,7 +73,7 @@ def judge(table: Table, runs: int, misses: Sequence[Miss], seeds: tuple[int, ...
     }
     note = (
         f"8 lanes at {USED:.0%} load, 64 slots of 4 MB, 40 s, seeds {seeds[0]} to {seeds[-1]}, {runs:,} runs; a run "
-        "without any move counts for every way and strategy."
+        "without any move counts for all strategies, and for all ways in which lanes would stop, or would not."
     )
     return Outcome(checks, _picture(table, stands), data, note, seeds)
 

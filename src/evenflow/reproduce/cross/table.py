@@ -100,15 +100,24 @@ def spread(work: Callable[[_Job], _Done], jobs: Sequence[_Job], processes: int) 
 
 
 def run_task(task: Task) -> tuple[Task, list[tuple[tuple[str, str], Measured]], int]:
-    """Run all combinations of a task. A run without any move is the same in all of them, so it is run once."""
+    """Run all combinations of a task; return what each gave, and how many runs that took.
+
+    How slots would change hands is seen by nobody if none does, but that all lanes would stop: a run without any move
+    is the same in all combinations in which they would, or would not.
+    """
     found: list[tuple[tuple[str, str], Measured]] = []
-    for at, (way, strategy) in enumerate(task.ways_and_strategies):
-        timeline = run(task.policy, Way(way), strategy, task.load, task.seed)
-        found.append(((way, strategy), measure(timeline)))
-        if not timeline.moves.any():
-            found += [(other, found[0][1]) for other in task.ways_and_strategies[at + 1 :]]
-            return task, found, at + 1
-    return task, found, len(task.ways_and_strategies)
+    unmoved: dict[bool, Measured] = {}
+    runs = 0
+    for way, strategy in task.ways_and_strategies:
+        stops = Way(way) is Way.PAUSE_ALL
+        measured = unmoved.get(stops)
+        if measured is None:
+            timeline = run(task.policy, Way(way), strategy, task.load, task.seed)
+            measured, runs = measure(timeline), runs + 1
+            if not timeline.moves.any():
+                unmoved[stops] = measured
+        found.append(((way, strategy), measured))
+    return task, found, runs
 
 
 def run(policy: str, way: Way, strategy: str, load: str, seed: int) -> Timeline:
