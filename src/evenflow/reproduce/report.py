@@ -41,7 +41,8 @@ LR-E3's own arm, LR-E5's second rule, the bounds of AF-E2 and AF-E12, set-up or 
 the range that counts as shape and the run without chance; on Spark the sizes, epochs and warm-up of FX-E1, E2 and
 GZ-E3, the proportions of FX-E4 (with the former ones it matched, by a defect of the engine that is mended), and in
 GZ-E7 the number of lanes, the length of stages and how rows are counted for one. `even` itself was improved with FX-E4
-and the cross table in view.
+and the cross table in view. Runs on Spark had simulations of low priority beside them, but for AF-E2 and E9 to E12,
+which were run again alone after a look: beside other work E12 had differed.
 
 Made stricter after a look: GZ-E2 judges the paper's four algorithms only; GZ-E3 judges deviations as well as means;
 GZ-E5 compares all four columns of Table 2; GZ-E6 and E7 take the median over the seeds of each run's value; GZ-E7
