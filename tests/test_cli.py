@@ -219,11 +219,11 @@ def test_reproduce_prints_a_row_for_people(tmp_path: Path) -> None:
     assert "(sim, quick; seed 1: one run; " in done.stdout
     report = run("reproduce", "report", "--from", str(tmp_path), "--to", str(tmp_path / "page.md"))
     assert report.stdout.startswith("1 results in")
-    assert report.stdout.endswith("1 of them new\n")
+    assert " ".join(report.stdout.split()).endswith(f"1 of them from {tmp_path}")
     assert "### GZ-E9" in (tmp_path / "page.md").read_text()
     page = str(tmp_path / "page.md")
     assert answer("reproduce", "report", "--from", str(tmp_path), "--to", page) == {
-        "new": 1,
+        "taken": 1,
         "quick": 0,
         "results": 1,
         "page": page,

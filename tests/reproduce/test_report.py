@@ -86,7 +86,7 @@ def test_the_page_and_its_figures_are_written(tmp_path: Path) -> None:
     source.mkdir()
     (source / "GZ-E1.png").write_bytes(b"png")
     (source / "GZ-E1.json").write_bytes(to_json(result("GZ-E1", str(source / "GZ-E1.png"))))
-    assert write_report(source, tmp_path / "docs" / "reproduction.md") == Written(new=1, quick=0, results=1)
+    assert write_report(source, tmp_path / "docs" / "reproduction.md") == Written(taken=1, quick=0, results=1)
     page = (tmp_path / "docs" / "reproduction.md").read_text()
     assert "![GZ-E1](figures/GZ-E1.png)" in page
     assert (tmp_path / "docs" / "figures" / "GZ-E1.png").read_bytes() == b"png"
@@ -99,7 +99,7 @@ def test_results_that_are_not_renewed_stay_on_the_page(tmp_path: Path) -> None:
         source.mkdir()
         (source / f"{id_}.json").write_bytes(to_json(replace(result(id_), title=title, data={"x": [1.5]})))
         written = write_report(source, page)
-    assert written == Written(new=1, quick=0, results=2)
+    assert written == Written(taken=1, quick=0, results=2)
     kept = {one.id: one for one in read_results(page.parent / "results")}
     assert {id_: one.title for id_, one in kept.items()} == {"GZ-E1": "new", "GZ-E2": "other"}
     assert all(one.data == {} for one in kept.values())
@@ -115,7 +115,7 @@ def test_a_full_result_is_not_replaced_by_a_quick_one(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "GZ-E1.json").write_bytes(to_json(result("GZ-E1", quick=quick)))
         written = write_report(tmp_path / folder, page)
-    assert written == Written(new=0, quick=1, results=1)
+    assert written == Written(taken=0, quick=1, results=1)
     assert [one.quick for one in read_results(page.parent / "results")] == [False]
 
 
@@ -125,7 +125,7 @@ def test_a_page_beside_the_folder_of_a_run_has_its_pictures(tmp_path: Path) -> N
     source.mkdir()
     (source / "GZ-E1.png").write_bytes(b"png")
     (source / "GZ-E1.json").write_bytes(to_json(result("GZ-E1", "results/GZ-E1.png")))
-    assert write_report(source, tmp_path / "page.md") == Written(new=1, quick=0, results=1)
+    assert write_report(source, tmp_path / "page.md") == Written(taken=1, quick=0, results=1)
     assert (tmp_path / "figures" / "GZ-E1.png").read_bytes() == b"png"
 
 

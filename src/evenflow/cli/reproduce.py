@@ -136,7 +136,7 @@ def report(
         return
     if written.quick:
         complain(f"left out: {written.quick} results of quick runs, since full ones are kept")
-    result_console().print(f"{written.results} results in {to}, {written.new} of them new")
+    result_console().print(f"{written.results} results in {to}, {written.taken} of them from {from_}")
 
 
 def _with_progress(chosen: Selection, settings: Settings, out: Path, processes: int) -> Iterator[Result | Failure]:

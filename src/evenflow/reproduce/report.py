@@ -65,9 +65,9 @@ _MECHANISMS = "## Mechanisms\n\nWhat the papers build, and the tests that prove 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a report took in and has: `quick` are new results that were left out, since full ones are kept."""
+    """How many results a report took in and has; `quick` ones were left out, since full ones are kept."""
 
-    new: int
+    taken: int
     quick: int
     results: int
 
