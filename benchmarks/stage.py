@@ -148,7 +148,8 @@ class Setting:
         """Start a query on a feed: to the end of what is there, or until it is stopped."""
         keyed = ef.keyed(feed.stream(self.spark), "key")
         stream = keyed.apply(operator) if operator else keyed.agg(**AGGREGATES)
-        writer = stream.balance(**balance).writeStream.option("checkpointLocation", str(feed.folder / "checkpoint"))
+        writer = stream.balance(**balance).writeStream.format("noop")
+        writer = writer.option("checkpointLocation", str(feed.folder / "checkpoint"))
         if rows_per_s is not None:
             writer = writer.option("evenflow.rowsPerSecond", rows_per_s)
         return (writer if live else writer.trigger(availableNow=True)).start()

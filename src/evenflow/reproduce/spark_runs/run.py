@@ -311,7 +311,8 @@ def _started(spark: SparkSession, scenario: SparkScenario, feed: PhasedFeed, fol
             max_lag=scenario.max_lag,
             **scenario.controller,
         )
-        .writeStream.option("checkpointLocation", str(folder / "checkpoint"))
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(folder / "checkpoint"))
         .option("evenflow.rowsPerSecond", scenario.capacity)
         .option("evenflow.arrivalColumn", "timestamp")
         .trigger(processingTime=_EPOCH)
