@@ -820,6 +820,19 @@ class TestResize:
         story.controller.lanes_changed([0, 1, 2])
         assert not story.controller.draining
 
+    def test_each_move_says_why(self) -> None:
+        story = self.without_lane_3("sudden")
+        assert {move.reason for move in story.begin()} == {"resize to 3 lanes: lane 3 leaves"}
+        story = Story(strategy="sudden")
+        story.controller.lanes_changed(range(5))
+        story.controller.resize(story.controller.table.apply([Move(0, 0, 4), Move(2, 1, 4)]))
+        assert {move.reason for move in story.begin()} == {"resize to 5 lanes: lane 4 takes its share"}
+
+    def test_a_move_by_hand_says_so_unless_it_has_a_reason_of_its_own(self) -> None:
+        story = Story(strategy="sudden")
+        story.controller.request([Move(0, 0, 1), Move(1, 0, 1, "to make room")])
+        assert [move.reason for move in story.begin()] == ["asked for by hand", "to make room"]
+
     def test_a_table_with_the_same_slots_lets_go_at_once(self) -> None:
         story = Story([Move(6, 3, 0), Move(7, 3, 1)])
         story.run(2)

@@ -160,7 +160,17 @@ def test_nonsense_is_refused_as_a_whole(answer: object, message: str) -> None:
 
 def test_just_moves_are_a_proposal_too() -> None:
     view = steady_view(runs(4, 2), SlotLoads.of([1, 1, 1, 1]))
-    assert proposal_of(Answers(iter([Move(0, 0, 1)])), view) == Proposal((Move(0, 0, 1),))
+    proposal = proposal_of(Answers(iter([Move(0, 0, 1)])), view)
+    assert proposal == Proposal((Move(0, 0, 1),))
+    assert proposal.moves[0].reason == "policy Answers: it gives no reason"
+
+
+def test_a_move_without_a_reason_gets_what_the_policy_says_of_all_and_others_keep_theirs() -> None:
+    view = steady_view(RoutingTable.even(2, 2), SlotLoads.of([1, 1]))
+    own, none = Move(0, 0, 1, "it is hot"), Move(1, 1, 0)
+    proposal = proposal_of(Answers(Proposal((own, none), on_their_own=(none,), note="they change places")), view)
+    assert [move.reason for move in proposal.moves] == ["it is hot", "policy Answers: they change places"]
+    assert proposal.on_their_own[0].reason == "policy Answers: they change places"
 
 
 def test_a_policy_cannot_change_what_it_is_shown() -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import evenflow as ef
-from evenflow.control.journal import LanesWanted
+from evenflow.control.journal import LanesWanted, StateMoved
 from evenflow.errors import InputError
 from evenflow.policies import policy_named
 from evenflow.spark.stream import StatefulStream
@@ -80,6 +80,14 @@ def test_from_two_lanes_to_three_to_one_under_load(bench: Bench) -> None:
     assert pids_of(load.query) == {0: before[0]}
     load.query.resize(2)  # the number of a lane that has gone is used again
     until(lambda: load.lanes_are(2), "there is a second lane again")
+    reasons = [
+        "resize to 3 lanes: lane 2 takes its share",
+        "resize to 1 lane: lane 1 leaves",
+        "resize to 1 lane: lane 2 leaves",
+        "resize to 2 lanes: lane 1 takes its share",
+    ]
+    assert sorted({move["reason"] for move in load.query.moves()}) == sorted(reasons)
+    assert {entry.move.reason for entry in load.query.journal().of(StateMoved)} == set(reasons)
     load.nothing_is_lost()
     load.query.stop()
     bench.no_jobs_are_left()

@@ -49,7 +49,7 @@ from evenflow.model import (
 from evenflow.model.balance import moved_state
 from evenflow.model.slots import IntArray
 from evenflow.policies import Policy, Proposal, proposal_of
-from evenflow.policies.base import policy_name
+from evenflow.policies.base import policy_name, with_reason
 
 _NEWEST = 0.3  # the weight of the newest measurement of what a move costs
 _TELLING_BYTES = 1 << 20
@@ -284,8 +284,9 @@ class Controller:
 
     def request(self, moves: Sequence[Move], not_before: Epoch = 0) -> None:
         """Plan moves asked for by hand; they supersede plans for the same slots. A bad one refuses them all."""
-        self._refuse_impossible([QueuedStep(tuple(moves))])
-        self.queue(scheduled(self.strategy.steps(tuple(moves), self._weights()), not_before, every=0))
+        asked = with_reason(moves, "asked for by hand")
+        self._refuse_impossible([QueuedStep(asked)])
+        self.queue(scheduled(self.strategy.steps(asked, self._weights()), not_before, every=0))
 
     def queue(self, plan: Sequence[QueuedStep]) -> None:
         """Queue steps; each waits for its epoch, for the step before it and for what may begin before (LR-M6, M8).
@@ -310,7 +311,8 @@ class Controller:
         Its moves supersede all plans; lanes that it does not have are let go when they own nothing any more, and take
         no slot until then.
         """
-        moves = self._table.difference(table.with_lanes(sorted({*self._table.lanes, *table.lanes})))
+        wanted = table.with_lanes(sorted({*self._table.lanes, *table.lanes}))
+        moves = tuple(_refitted(move, table.lanes) for move in self._table.difference(wanted))
         self._drained = ()
         self._drop_plans({move.slot for move in _moves_of(self._queue)}, Event.SUPERSEDED)
         self.queue(scheduled(self.strategy.steps(moves, self._weights()), self._epoch + 1, every=0))
@@ -567,6 +569,12 @@ class Controller:
 
     def _record(self, entry: Entry) -> None:
         self.journal.record(entry)
+
+
+def _refitted(move: Move, lanes: tuple[LaneId, ...]) -> Move:
+    """Return a move of a resize to `lanes` with its reason."""
+    why = f"lane {move.target} takes its share" if move.source in lanes else f"lane {move.source} leaves"
+    return replace(move, reason=f"resize to {len(lanes)} lane{'s' if len(lanes) > 1 else ''}: {why}")
 
 
 def _moves_of(plan: Iterable[QueuedStep]) -> tuple[Move, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 from evenflow.errors import PolicyError
@@ -59,7 +59,14 @@ def proposal_of(policy: Policy, view: LoadView) -> Proposal:
         raise
     except Exception as error:
         raise PolicyError(f"policy {who} failed: {type(error).__name__}: {error}") from error
-    return proposal
+    reason = f"policy {who}: {proposal.note or 'it gives no reason'}"
+    moves, alone = (with_reason(moves, reason) for moves in (proposal.moves, proposal.on_their_own))
+    return replace(proposal, moves=moves, on_their_own=alone)
+
+
+def with_reason(moves: Iterable[Move], reason: str) -> tuple[Move, ...]:
+    """Return the moves, those that have no reason of their own with this one."""
+    return tuple(move if move.reason else replace(move, reason=reason) for move in moves)
 
 
 def starting_table(policy: Policy, slots: int, lanes: Iterable[LaneId]) -> RoutingTable:

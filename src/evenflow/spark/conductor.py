@@ -191,7 +191,8 @@ class Conductor:
         for lane in record.lanes:
             if lane in self._lanes:
                 self._lanes[lane].costs[record.epoch] = _Cost()
-        for move in (Move(*move) for move in record.moves):
+        reasons = {life.move.slot: life.move.reason for life in self.controller.in_flight}
+        for move in (Move(*way, reasons.get(way[0], "")) for way in record.moves):
             self._moves[move.slot] = (move, record.epoch)
             if not self._slots.resident[move.slot]:  # its lane is gone, or is loading it: there is nothing to hand off
                 if self._slots.loading[move.slot]:

@@ -184,8 +184,7 @@ class Engine:
             self._refuse_if_ended("rebalance")
             owners = dict(enumerate(self.controller.table.owners.tolist()))
             asked = [
-                move if isinstance(move, Move) else Move(move[0], owners.get(move[0], -1), move[1], "asked for by hand")
-                for move in moves
+                move if isinstance(move, Move) else Move(move[0], owners.get(move[0], -1), move[1]) for move in moves
             ]
             self.controller.request([move for move in asked if move.source != move.target], not_before)
             self._settle()
