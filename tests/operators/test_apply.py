@@ -162,7 +162,7 @@ def test_no_output_is_an_empty_table() -> None:
         ((None, pa.table({"a": ["1"], "b": ["x"]})), "slot 1: output column 'a': expected int64, got string"),
         ((None, pd.DataFrame({"a": ["x"], "b": ["x"]})), r"output column 'a': expected int64, got object \("),
         ((None, pa.table({"a": [1], "b": pa.nulls(1, pa.string())})), "'b' is declared not null, got 1 nulls"),
-        ((lambda: 0, None), "the state, a function, cannot be pickled"),
+        (((n for n in "ab"), None), "the state, a generator, cannot be pickled"),
     ],
 )
 def test_errors_name_operator_and_slot(answer: Any, message: str) -> None:

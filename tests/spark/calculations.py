@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from evenflow.operators import Agg, Aggregate, Apply, Operator, SlotOperator
-from evenflow.operators.stored_state import StoredState, load_state
+from evenflow.operators.stored_state import StateCodec, StoredState
 
 SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.int64())])
 Answer = tuple[Any, ...]  # the key, then what is kept of it
@@ -77,7 +77,8 @@ class Diary(Calculation):
         return (key, (*(before[1] if before else ()), value))
 
     def held(self, state: pa.Table) -> list[Answer]:
-        slots = [load_state(StoredState(row["kind"], row["state"])) for row in state.to_pylist()]
+        codec = StateCodec(KeepAll())
+        slots = [codec.load(StoredState(row["kind"], row["state"])) for row in state.to_pylist()]
         return [(key, tuple(values)) for slot in slots for key, values in slot.items()]
 
 

@@ -15,7 +15,7 @@ from evenflow.operators.base import HASH, SLOT, Folded
 from evenflow.operators.clock import NeededTime
 from evenflow.operators.keys import check_keys
 from evenflow.operators.output import conform
-from evenflow.operators.stored_state import StoredState, load_state, store_state
+from evenflow.operators.stored_state import StateCodec, StoredState
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,8 +44,9 @@ class SlotOperator(ABC):
     def process(self, state: Any, rows: Rows) -> tuple[Any, Rows | None]:
         """Take the slot's state and its rows of one epoch; return the new state and output rows, or None for none.
 
-        State may be a pyarrow table or record batch, or anything that pickles. The result must depend on the state
-        and the rows only: after a crash the same rows may come again.
+        State may be a pyarrow table or record batch, or anything that cloudpickle takes: also objects of classes of
+        your script. Classes that the operator's code refers to are found by name again, as they are in the program that
+        runs then. The result must depend on the state and the rows only: after a crash the same rows may come again.
         """
 
 
@@ -102,7 +103,7 @@ class SlotStates:
 
     def __init__(self, wrapper: Apply, output: pa.Schema, slots: int) -> None:
         """Start empty."""
-        self._wrapper, self._user = wrapper, wrapper.operator
+        self._wrapper, self._user, self._codec = wrapper, wrapper.operator, StateCodec(wrapper.operator)
         self._output, self._slots = output, slots
         self._objects: dict[int, Any] = {}
         self._bytes: dict[int, StoredState] = {}
@@ -173,14 +174,14 @@ class SlotStates:
     def _state(self, slot: int) -> Any:
         if slot in self._objects:
             return self._objects[slot]
-        return load_state(self._bytes[slot]) if slot in self._bytes else self._user.init()
+        return self._codec.load(self._bytes[slot]) if slot in self._bytes else self._user.init()
 
     def _stored(self, slot: int) -> StoredState:
         return self._bytes[slot] if slot in self._bytes else self._store(slot, self._objects[slot])
 
     def _store(self, slot: int, state: Any) -> StoredState:
         try:
-            return store_state(state)
+            return self._codec.store(state)
         except Exception as error:
             problem = f"the state, a {type(state).__name__}, cannot be pickled: {error}"
             raise OperatorError(self._wrapper.name, slot, problem) from error
