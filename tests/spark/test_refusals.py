@@ -51,13 +51,6 @@ WRONG: dict[str, Words] = {
     "unknown column": (lambda df: ef.keyed(df, "auction").agg(n=ef.sum("prise")), "there is no column 'prise'"),
     "a sum of text": (lambda df: ef.keyed(df, "auction").agg(n=ef.sum("bidder")), "bidder"),
     "a class": (lambda df: ef.keyed(df, "auction").apply(Nothing), "apply"),  # type: ignore[arg-type]
-    "no lanes": (lambda df: totals(df).balance(lanes=0), "lanes must be at least 1, got 0"),
-    "no slots": (lambda df: totals(df).balance(slots=0), "slots must be from 1 to"),
-    "more lanes than slots": (lambda df: totals(df).balance(lanes=3, slots=2), "3 lanes cannot share 2 slots"),
-    "unknown policy": (lambda df: totals(df).balance(policy="evne"), "Did you mean 'even'"),
-    "unknown strategy": (lambda df: totals(df).balance(strategy="suden"), "Did you mean 'sudden'"),
-    "unknown exchange": (lambda df: totals(df).balance(exchange="fast"), "exchange is 'direct' or 'shuffle'"),  # type: ignore[arg-type]
-    "unknown brake": (lambda df: totals(df).balance(cooldwon=3), "cooldwon"),
     "unknown format": (lambda df: totals(df).writeStream.format("parkett"), "no sink for format 'parkett'; known: "),
     "unknown mode": (lambda df: totals(df).writeStream.outputMode("append"), "outputMode is update or complete"),
     "two triggers": (

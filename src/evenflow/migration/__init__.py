@@ -11,6 +11,7 @@ from evenflow.migration.strategies import (
     scheduled,
     steps_between,
     strategy_named,
+    strategy_of,
 )
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "scheduled",
     "steps_between",
     "strategy_named",
+    "strategy_of",
 ]

@@ -7,13 +7,14 @@ carry out the same moves, so all end in the same table (LR-M7).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from evenflow.errors import InputError
 from evenflow.migration.matching import edge_colours
 from evenflow.model import Epoch, Move, RoutingTable, SlotId
 from evenflow.model.registry import build_named
+from evenflow.model.signatures import takes
 
 Step: TypeAlias = tuple[Move, ...]
 
@@ -135,6 +136,25 @@ STRATEGIES: dict[str, Callable[..., Strategy]] = {
 def strategy_named(name: str, **options: Any) -> Strategy:
     """Return the strategy `name` with `options`; an unknown name or option is an error that lists the known ones."""
     return build_named("strategy", name, STRATEGIES, options)
+
+
+def strategy_of(who: str, given: str | Strategy, max_added_latency: float | None = None) -> Strategy:
+    """Return the strategy that a user named or made; refuse what is none. `who` stands in the message.
+
+    `max_added_latency` is an option of `paced`, which may be given beside it.
+    """
+    strategy = strategy_named(given) if isinstance(given, str) else given
+    expected = f"{who}: a strategy is one of {', '.join(STRATEGIES)}, or an object with a method steps(moves, weights)"
+    if isinstance(strategy, type):
+        raise InputError(f"{expected}, got the class {strategy.__name__} itself: call it, {strategy.__name__}()")
+    if not callable(getattr(strategy, "steps", None)) or not takes(strategy.steps, 2):
+        raise InputError(f"{expected}, got {strategy!r}")
+    if max_added_latency is None:
+        return strategy
+    if not isinstance(strategy, Paced):
+        name = getattr(strategy, "name", type(strategy).__name__)
+        raise InputError(f"{who}: max_added_latency is for strategy 'paced', not for {name!r}; leave one of them out")
+    return replace(strategy, max_added_latency=max_added_latency)
 
 
 def steps_between(

@@ -30,10 +30,11 @@ def build_named(kind: str, name: str, known: Mapping[str, Callable[..., Thing]],
 def fitted_options(who: str, maker: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return `options` in the types of the fields of `maker`, a dataclass; what is of another type is an error."""
     expected = get_type_hints(maker)
-    return {name: _fitted(who, name, value, expected[name]) for name, value in options.items()}
+    return {name: fitted(who, name, value, expected[name]) for name, value in options.items()}
 
 
-def _fitted(who: str, name: str, value: Any, expected: Any) -> Any:
+def fitted(who: str, name: str, value: Any, expected: Any) -> Any:
+    """Return a value in the type `expected`; what is of another type is an error."""
     plain = value.item() if isinstance(value, np.generic) else value
     whole = [int(plain)] if isinstance(plain, float) and plain.is_integer() else []  # 1e6 is a whole number, too
     for given in (plain, *whole):

@@ -16,7 +16,8 @@ from evenflow.control.window_json import write_journal_json
 from evenflow.errors import EvenflowError, InputError, StoppedError
 from evenflow.migration import Phase
 from evenflow.model import Move
-from evenflow.policies import Policy, policy_named
+from evenflow.policies import Policy, policy_of
+from evenflow.spark.asking import first_epoch, lane_count, wanted_moves
 from evenflow.spark.conductor import Absence
 from evenflow.spark.engine import Engine
 from evenflow.spark.internals import spark_schema
@@ -160,18 +161,18 @@ class Query:
 
         They take effect at epoch `not_before` or as soon after it as the strategy has it.
         """
-        self._engine.request(moves, not_before)
+        self._engine.request(wanted_moves(moves), first_epoch(not_before))
 
     def resize(self, lanes: int) -> None:
         """Go on with so many lanes: new ones start and take over slots, those to go give theirs away first.
 
         Returns at once; slots move with the next epochs.
         """
-        self._engine.resize(lanes)
+        self._engine.resize(lane_count(lanes))
 
     def set_policy(self, policy: str | Policy) -> None:
         """Decide by another policy from the next epoch on; moves that are planned or under way are carried out."""
-        self._engine.set_policy(policy_named(policy) if isinstance(policy, str) else policy)
+        self._engine.set_policy(policy_of("set_policy", policy))
 
     def latency(self, first_epoch: int = 0, last_epoch: int | None = None) -> dict[str, float]:
         """Percentiles of the time from arrival to commit over some epochs (sampled; of long runs the newest)."""

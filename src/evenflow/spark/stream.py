@@ -3,61 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, get_args
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from evenflow.control import ControllerOptions
 from evenflow.errors import InputError
-from evenflow.migration import DEFAULT_STRATEGY, Strategy, strategy_named
+from evenflow.migration import DEFAULT_STRATEGY, Strategy, strategy_of
 from evenflow.model import DEFAULT_SLOTS
+from evenflow.model.registry import fitted, fitted_options
 from evenflow.operators import HASH, SLOT, Agg, Aggregate, Apply, Operator, SlotOperator
-from evenflow.policies import DEFAULT_POLICY, Policy, policy_named
+from evenflow.policies import DEFAULT_POLICY, Policy, policy_of
 from evenflow.spark.conductor import Handover
 from evenflow.spark.internals import arrow_schema, schema_of_ddl
+from evenflow.spark.options import BRAKES, MAX_LAG, PATIENCE, BalanceOptions
 from evenflow.spark.route import Exchange
 from evenflow.spark.writer import StreamWriter
-
-_MOST_SLOTS = 1 << 15  # a slot travels as 16 bits
-_PATIENCE = 8  # epochs that a report may lag behind, over and above what lanes may
-_BRAKES: dict[str, Any] = {
-    "settle_windows": 1,
-    "warm_up_windows": 2,
-}  # a cold first epoch is no measure, one window shows no noise
-
-
-@dataclass(frozen=True)
-class BalanceOptions:
-    """How a query is spread over lanes and kept even; every field has a default."""
-
-    lanes: int | None = None
-    slots: int = DEFAULT_SLOTS
-    policy: Policy = field(default_factory=lambda: policy_named(DEFAULT_POLICY))
-    strategy: Strategy = field(default_factory=lambda: strategy_named(DEFAULT_STRATEGY))
-    exchange: Exchange | None = None
-    max_lag: int = 4
-    handover: Handover = "at once"
-    controller: ControllerOptions = field(default_factory=lambda: ControllerOptions(**_BRAKES))
-
-    def __post_init__(self) -> None:
-        """Refuse numbers that cannot be."""
-        if self.lanes is not None and self.lanes < 1:
-            raise InputError(f"balance: lanes must be at least 1, got {self.lanes}")
-        if not 1 <= self.slots <= _MOST_SLOTS:
-            raise InputError(f"balance: slots must be from 1 to {_MOST_SLOTS}, got {self.slots}")
-        if self.lanes is not None and self.lanes > self.slots:
-            raise InputError(
-                f"balance: {self.lanes} lanes cannot share {self.slots} slots; give more slots or fewer lanes"
-            )
-        if self.max_lag < 0:
-            raise InputError(f"balance: max_lag is a number of epochs, 0 or more, got {self.max_lag}")
-        if self.handover not in get_args(Handover):
-            raise InputError(
-                f"balance: handover is {' or '.join(map(repr, get_args(Handover)))}, got {self.handover!r}"
-            )
-        if self.exchange not in (None, "direct", "shuffle"):
-            raise InputError(f"balance: exchange is 'direct' or 'shuffle', got {self.exchange!r}")
 
 
 def keyed(stream: DataFrame, *keys: str) -> KeyedStream:
@@ -131,32 +92,66 @@ class StatefulStream:
         policy: str | Policy = DEFAULT_POLICY,
         strategy: str | Strategy = DEFAULT_STRATEGY,
         *,
+        max_added_latency: float | None = None,
         exchange: Exchange | None = None,
-        max_lag: int = 4,
+        max_lag: int = MAX_LAG,
         handover: Handover = "at once",
-        **controller: Any,
+        window_epochs: int = BRAKES.window_epochs,
+        settle_windows: int = BRAKES.settle_windows,
+        warm_up_windows: int = BRAKES.warm_up_windows,
+        history: int = BRAKES.history,
+        cooldown_windows: int = BRAKES.cooldown_windows,
+        max_bytes_in_flight: int | None = BRAKES.max_bytes_in_flight,
+        min_gain: float = BRAKES.min_gain,
+        min_lanes: int | None = BRAKES.min_lanes,
+        max_lanes: int | None = BRAKES.max_lanes,
+        patience: int | None = None,
+        copy_ahead_bytes: int | None = BRAKES.copy_ahead_bytes,
     ) -> StatefulStream:
-        """Say how to spread and balance. `lanes`: as many as there are task slots, less one for routing.
+        """Say how to spread the stream over lanes and how to keep it even.
 
-        `max_lag`: how many epochs may be under way besides the newest (`max_lag + 1` in all), so that a slow lane does
-        not hold up the others at every one; with 0 each waits for the one before. `handover`: whether a slot's old
-        lane first folds all input of before the move (`"at the timestamp"`), or lets go at once and leaves its backlog
-        to the new lane.
-        Further names are the controller's brakes: see `ControllerOptions`.
+        `lanes`: workers that hold state; by default as many as there are task slots, less one for routing.
+        `slots`: parts that the key space is cut into, each the least that can move; fixed for a checkpoint's life.
+        `policy`: which slots move: a name (`evenflow policies` lists them) or an object with `propose(view)`.
+        `strategy`: in which steps: a name (`evenflow strategies` lists them) or an object with `steps(moves, weights)`.
+        `max_added_latency`: seconds that a step of strategy `paced` may take, by what moves have cost so far.
+        `exchange`: how rows get to lanes: "direct" (default in local mode) or "shuffle", Spark's own (on clusters).
+        `max_lag`: epochs that may be under way besides the newest, so that a slow lane does not hold up the others.
+        `handover`: a moving slot's old lane lets go "at once", or folds all input of before "at the timestamp" first.
+        `window_epochs`: epochs per load window, at least.
+        `settle_windows`: windows not used after the start and after the loss of a lane.
+        `warm_up_windows`: windows to see before the policy is asked for the first time.
+        `history`: windows kept for policies that look back.
+        `cooldown_windows`: windows to watch after a move before the policy is asked again.
+        `max_bytes_in_flight`: state that may be on its way at a time; one slot may always go.
+        `min_gain`: share of the busiest lane's time that a plan must take off it; 0 trusts the policy.
+        `min_lanes`, `max_lanes`: bounds for policies that ask for more or fewer lanes; None keeps the number.
+        `patience`: epochs that a report may lag behind before its window is given up; by default `max_lag` + 8.
+        `copy_ahead_bytes`: slots with at least so much state are loaded by their new lane before they move.
         """
-        try:
-            brakes = ControllerOptions(**{**_BRAKES, "patience": max_lag + _PATIENCE, **controller})
-        except TypeError as error:
-            raise InputError(f"balance: {error}; see ControllerOptions for the names there are") from error
+        plain = {"lanes": lanes, "slots": slots, "max_lag": max_lag}
+        numbers = fitted_options("balance", BalanceOptions, plain)
+        brakes = {
+            "window_epochs": window_epochs,
+            "settle_windows": settle_windows,
+            "warm_up_windows": warm_up_windows,
+            "history": history,
+            "cooldown_windows": cooldown_windows,
+            "max_bytes_in_flight": max_bytes_in_flight,
+            "min_gain": min_gain,
+            "min_lanes": min_lanes,
+            "max_lanes": max_lanes,
+            "patience": numbers["max_lag"] + PATIENCE if patience is None else patience,
+            "copy_ahead_bytes": copy_ahead_bytes,
+        }
+        pace = fitted("balance", "max_added_latency", max_added_latency, float | None)
         options = BalanceOptions(
-            lanes,
-            slots,
-            policy_named(policy) if isinstance(policy, str) else policy,
-            strategy_named(strategy) if isinstance(strategy, str) else strategy,
-            exchange,
-            max_lag,
-            handover,
-            brakes,
+            **numbers,
+            policy=policy_of("balance", policy),
+            strategy=strategy_of("balance", strategy, pace),
+            exchange=exchange,
+            handover=handover,
+            controller=ControllerOptions(**fitted_options("balance", ControllerOptions, brakes)),
         )
         return replace(self, options=options)
 
