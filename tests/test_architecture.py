@@ -19,7 +19,7 @@ LAYERS: list[set[str]] = [
     {"control", "lane"},
     {"policies", "migration", "state", "operators", "workloads"},
     {"model"},
-    {"errors"},
+    {"errors", "log"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 

@@ -17,6 +17,7 @@ import pytest
 
 from evenflow.lane import LaneConfig
 from evenflow.lane.messages import PROTOCOL, Adopt, Done, EpochLoad, Hello, SlotColumns, Stop, decode_to_lane, encode
+from evenflow.log import QueryLog
 from evenflow.spark.coordinator import Coordinator, Joined, LaneEvent, Lost, Said
 from evenflow.state import Advance, LaneCommit
 from tests.spark.calculations import SCHEMA, Totals
@@ -36,7 +37,7 @@ class Context:
 
 @pytest.fixture
 def coordinator() -> Iterator[Coordinator]:
-    made = Coordinator(cast("Any", Context()), cast("Any", None), "group")
+    made = Coordinator(cast("Any", Context()), cast("Any", None), "group", QueryLog("test"))
     yield made
     made.stop()
 
@@ -155,7 +156,7 @@ def test_strangers_get_no_word_in_and_hold_up_nobody(coordinator: Coordinator) -
 
 def test_stop_tells_the_lanes_lets_nobody_in_and_leaves_no_thread() -> None:
     before = set(threading.enumerate())
-    coordinator = Coordinator(cast("Any", Context()), cast("Any", None), "group")
+    coordinator = Coordinator(cast("Any", Context()), cast("Any", None), "group", QueryLog("test"))
     lane = connected(coordinator, hello())
     assert heard(coordinator) == Joined(hello())
     coordinator.stop()
@@ -202,7 +203,7 @@ class Job:
 @pytest.fixture
 def jobs(tmp_path: Path) -> Iterator[Coordinator]:
     config = LaneConfig(0, str(tmp_path), Totals.operator, SCHEMA, ("key",), 4)
-    made = Coordinator(cast("Any", Jobs()), lambda lane: replace(config, lane=lane), "group")
+    made = Coordinator(cast("Any", Jobs()), lambda lane: replace(config, lane=lane), "group", QueryLog("test"))
     yield made
     made.stop()
 

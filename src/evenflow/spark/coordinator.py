@@ -15,6 +15,7 @@ import re
 import secrets
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,11 +23,12 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
 from typing import Any
 
-from pyspark import InheritableThread, SparkContext
+from pyspark import SparkContext
 
 from evenflow.errors import EvenflowError
 from evenflow.lane import LaneConfig
 from evenflow.lane.messages import PROTOCOL, FromLane, Hello, Stop, ToLane, decode_from_lane, encode
+from evenflow.log import QueryLog
 from evenflow.spark.internals import master_of
 from evenflow.spark.lanes import lane_task
 
@@ -73,10 +75,12 @@ class _Link:
 class Coordinator:
     """Runs lanes and queues what they say; one thread consumes `events`."""
 
-    def __init__(self, context: SparkContext, config_of: Callable[[int], LaneConfig], group: str) -> None:
+    def __init__(
+        self, context: SparkContext, config_of: Callable[[int], LaneConfig], group: str, log: QueryLog
+    ) -> None:
         """Listen on the driver's address with a key of its own; no lane is started yet."""
         self.events: queue.Queue[LaneEvent] = queue.Queue()
-        self._context, self._config_of, self._group = context, config_of, group
+        self._context, self._config_of, self._group, self._log = context, config_of, group, log
         self._key = secrets.token_bytes(32)
         self._run = secrets.token_hex(4)
         self._listener = Listener((_listening_host(context), 0), backlog=128)
@@ -89,6 +93,7 @@ class Coordinator:
         self._failures: dict[int, list[str]] = {}
         self._retired: dict[int, threading.Event] = {}  # of each lane's present life: a number may be used again
         self._incarnations = itertools.count()
+        self.prepare_thread: Callable[[], None] = lambda: None
         threading.Thread(target=self._accept, name="evenflow-accept", daemon=True).start()
 
     def start(self, lane: int) -> None:
@@ -96,7 +101,7 @@ class Coordinator:
         retired = threading.Event()
         with self._lock:
             self._retired[lane] = retired
-        thread = InheritableThread(
+        thread = threading.Thread(
             target=self._keep_running, args=(lane, retired), name=f"evenflow-lane-{lane}", daemon=True
         )
         self._jobs.append(thread)
@@ -153,8 +158,9 @@ class Coordinator:
         for link in links:
             with contextlib.suppress(OSError, ValueError), link.sending:
                 link.connection.send_bytes(encode(Stop()))
+        deadline = time.monotonic() + _JOIN_S
         for thread in self._jobs:
-            thread.join(_JOIN_S)
+            thread.join(max(0.0, deadline - time.monotonic()))
         for link in links:
             _hang_up(link.connection)
         if any(thread.is_alive() for thread in self._jobs):
@@ -168,6 +174,7 @@ class Coordinator:
 
     def _keep_running(self, lane: int, retired: threading.Event) -> None:
         """Run the lane's job, again and again, until the query stops or the lane is retired."""
+        self.prepare_thread()
         while not self._stopping.is_set() and not retired.is_set():
             incarnation = next(self._incarnations)
             self._context.setJobGroup(self._group, f"evenflow lane {lane}", interruptOnCancel=True)

@@ -23,7 +23,7 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
@@ -39,6 +39,7 @@ from evenflow.errors import EvenflowError, InputError, StoppedError, TakenOverEr
 from evenflow.lane import LaneConfig
 from evenflow.lane.faults import Faults
 from evenflow.lane.worker import committed_state
+from evenflow.log import QueryLog, Slow
 from evenflow.model import LaneId, Move, RoutingTable, SlotId
 from evenflow.model.slots import FloatArray
 from evenflow.policies import Policy, starting_table
@@ -47,11 +48,14 @@ from evenflow.spark.coordinator import Coordinator, LaneEvent
 from evenflow.spark.progress import EpochTimes, Progress
 from evenflow.spark.route import Router
 from evenflow.spark.sink import Sink
-from evenflow.state import Checkpoint, EpochRecord
+from evenflow.state import Checkpoint, EpochRecord, FileRef
 
 _HOPELESS = 3  # a lane whose job fails this often before it says hello will not come up
 _GATHER_S = 0.005  # a commit costs a few flushes to disk; lanes that finish within this time share one
 _POLL_S = 0.2  # how often a wait looks at the stop flag
+PATIENCE_S = 10.0  # how long a stop waits for a sink that does not return
+_SLOW_COMMIT_S = 2.0  # what is told of: lanes wait for commits, and the next epochs for the sink
+_SLOW_PUBLISH_S = 10.0
 _LOOK_S = 1.0  # how often a driver without anything to do looks whether another one has taken over
 
 
@@ -72,10 +76,16 @@ class Engine:
     spare_slots: Callable[[], int] = lambda: 0  # task slots in which more lanes could run
     lane_start_s: float = 60.0
     threaded: bool = True  # tests that play all parts in one thread say no
+    log: QueryLog = field(default_factory=lambda: QueryLog("query"))
+    prepare_thread: Callable[[], None] = lambda: None  # in each thread of ours, before it does anything
+    before_publishing: Callable[[int], None] = lambda _epoch: None
+    was_stopped: Callable[[], bool] = lambda: False  # whether Spark's query was stopped, by whomever
     faults: Faults = field(default_factory=Faults.scripted)
     error: BaseException | None = None
+    over: threading.Event = field(default_factory=threading.Event)  # it has failed, or is to stop
     _joining: set[LaneId] = field(default_factory=set)
     _threads: list[threading.Thread] = field(default_factory=list)
+    _abandoned: bool = False  # threads that still run have been given up: they write nothing any more
     _stop: threading.Event = field(default_factory=threading.Event)
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _reading: threading.Lock = field(default_factory=threading.Lock)  # files that are read must not be swept
@@ -85,6 +95,8 @@ class Engine:
         """Share one lock."""
         self._changed = threading.Condition(self._lock)
         self.conductor.on_done = self.progress.lane_done
+        self._slow_commit = Slow(self.log, "a commit to the checkpoint", _SLOW_COMMIT_S)
+        self._slow_publish = Slow(self.log, "publishing an epoch", _SLOW_PUBLISH_S)
 
     @property
     def journal(self) -> Journal:
@@ -100,24 +112,44 @@ class Engine:
             self.conductor.add_lane(lane)
             self.coordinator.start(lane)
         if self.threaded:
-            for name, run in (("conduct", self._conduct), ("publish", self._keep_publishing)):
-                thread = threading.Thread(target=self._guarded, args=(run,), name=f"evenflow-{name}", daemon=True)
-                self._threads.append(thread)
-                thread.start()
+            self._start_thread("conduct", self._conduct)
         self._wait_for(lambda: not self.conductor.missing(), time.monotonic() + self.lane_start_s)
+
+    def start_publishing(self) -> None:
+        """Bring to the sink what is committed, from now on."""
+        if self.threaded:
+            self._start_thread("publish", self._keep_publishing)
+
+    def _start_thread(self, name: str, run: Callable[[], None]) -> None:
+        thread = threading.Thread(target=self._guarded, args=(run,), name=f"evenflow-{name}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def interrupt(self) -> None:
         """End all waiting: what lanes are at is abandoned, it will be carried out again after a restart."""
         self._stop.set()
-        with self._changed:
-            self._changed.notify_all()
+        self.over.set()
+        self._wake()
 
-    def stop(self) -> None:
-        """End the lanes."""
+    def stop(self, patience_s: float = PATIENCE_S) -> None:
+        """End the lanes. A sink, or a disk, that does not return within `patience_s` is given up."""
         self.interrupt()
+        deadline = time.monotonic() + patience_s
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join()
+                thread.join(max(0.0, deadline - time.monotonic()))
+        held = self._lock.acquire(timeout=_POLL_S)  # whoever holds it longer hangs, and looks at the flag after that
+        self._abandoned = True
+        if held:
+            self._lock.release()
+        hung = [thread.name.removeprefix("evenflow-") for thread in self._threads if thread.is_alive()]
+        if hung:
+            self.log.warning(
+                "the query ends, although what %s waits for (the sink, or the checkpoint's disk) has not returned "
+                "within %g s; what was not published is published again after a restart",
+                " and ".join(hung),
+                patience_s,
+            )
         self.coordinator.stop()
 
     def drain(self) -> None:
@@ -131,9 +163,6 @@ class Engine:
             self._on_batch(batch, epoch)
         except BaseException as error:
             self.fail(error)
-            if self._stop.is_set():
-                # Spark looks for causes in the words of Py4J's long errors, and its stack does not suffice for that.
-                raise StoppedError("the query was stopped") from None
             raise
 
     def _on_batch(self, batch: DataFrame, epoch: int) -> None:
@@ -261,7 +290,9 @@ class Engine:
 
     def _settle(self) -> None:
         """Let the conductor act; do what the controller wants of lanes; wake who waits."""
+        began_s = time.monotonic()
         if self.conductor.settle():
+            self._slow_commit.took(time.monotonic() - began_s, self.checkpoint.frontier)
             self.progress.committed(self.checkpoint.frontier)
         self._welcome()
         for wish in self.conductor.wishes():
@@ -334,9 +365,11 @@ class Engine:
             if self._stop.is_set():
                 return
             self.checkpoint.refuse_if_taken_over()
-            self.sink.publish(epoch, files)
+            self._bring(epoch, files)
             self.faults.reach("driver.during-publish", epoch=epoch)
             with self._changed:
+                if self._abandoned:
+                    return
                 self.checkpoint.publish(epoch)
                 if self._reading.acquire(blocking=False):
                     try:
@@ -345,6 +378,16 @@ class Engine:
                         self._reading.release()
                 self.progress.published(epoch, self.lag)
                 self._changed.notify_all()
+
+    def _bring(self, epoch: int, files: Sequence[FileRef]) -> None:
+        began_s = time.monotonic()
+        try:
+            self.before_publishing(epoch)
+            self.sink.publish(epoch, files)
+        except Exception as error:
+            error.add_note(f"This was when epoch {epoch} was published; after a restart it is published again.")
+            raise
+        self._slow_publish.took(time.monotonic() - began_s, epoch)
 
     # --- waiting -------------------------------------------------------------------------------------------------
 
@@ -378,6 +421,7 @@ class Engine:
     def _guarded(self, run: Callable[[], None]) -> None:
         """Run a thread; what ends it ends the query."""
         try:
+            self.prepare_thread()
             run()
         except BaseException as error:  # noqa: BLE001 - raised again in Spark's thread, or by the query
             self.fail(error)
@@ -385,10 +429,21 @@ class Engine:
     def fail(self, error: BaseException) -> None:
         """Keep what has ended the query; if another driver has taken over, that is why, whatever it was that failed."""
         if self.error is None:
-            stopped = StoppedError("the query was stopped") if self._stop.is_set() else None
+            stopped = StoppedError("the query was stopped") if self._stop.is_set() or self.was_stopped() else None
             self.error = stopped or self._taken_over() or error
-        with self._changed:
+        self.over.set()
+        self._wake()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What the query has failed of; None if it runs, or was stopped in good order."""
+        return None if isinstance(self.error, StoppedError) else self.error
+
+    def _wake(self) -> None:
+        """Wake who waits; one that waits for a lock which is held too long looks by itself after a while."""
+        if self._lock.acquire(timeout=_POLL_S):
             self._changed.notify_all()
+            self._lock.release()
 
     def _taken_over(self) -> TakenOverError | None:
         try:

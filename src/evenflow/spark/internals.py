@@ -1,4 +1,4 @@
-"""The few things PySpark has but does not promise, in one place: types and rows between Spark and Arrow.
+"""The few things PySpark has but does not promise, in one place: types and rows between Spark and Arrow, ends, jobs.
 
 `to_arrow_schema` and `from_arrow_schema` are what PySpark itself uses for `mapInArrow` and `toArrow`; its public API
 has no way from a StructType to an Arrow schema without running a job.
@@ -6,6 +6,7 @@ has no way from a StructType to an Arrow schema without running a job.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import Any
@@ -13,11 +14,13 @@ from typing import Any
 import pyarrow as pa
 from pyspark import RDD, SparkContext
 from pyspark.serializers import NoOpSerializer
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from evenflow.errors import InputError
+from evenflow.state import Folder
 
 
 def arrow_schema(schema: StructType, timezone: str | None = "UTC") -> pa.Schema:
@@ -69,3 +72,112 @@ def use_this_python(context: SparkContext) -> None:
     """
     if "PYSPARK_PYTHON" not in os.environ and master_of(context).startswith("local"):
         context.pythonExec = sys.executable
+
+
+def refuse_spark_connect(stream: object) -> None:
+    """Refuse a DataFrame of Spark Connect: lanes are jobs of a SparkContext, which a Connect client does not have."""
+    if type(stream).__module__.startswith("pyspark.sql.connect"):
+        raise InputError(
+            "keyed: this DataFrame is Spark Connect's, and evenflow needs a classic session, whose driver runs in this "
+            "process: build it with SparkSession.builder.master(...) and without SPARK_REMOTE or remote(...)"
+        )
+
+
+def give_id(location: str, query_id: str) -> None:
+    """Let Spark's query have our id from its first start on: Spark takes it from this file of its checkpoint."""
+    folder = Folder.at(location)
+    if not folder.exists("spark/metadata"):
+        folder.write_bytes("spark/metadata", json.dumps({"id": query_id}).encode())
+
+
+# --- how Spark's query ends --------------------------------------------------------------------------------------
+
+# Spark takes an error out of foreachBatch for its own interruption by stop() if it reads like this. The words stand at
+# the end of a short text: Spark searches the whole text with a pattern that needs stack for every character.
+_INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling evenflow: java.lang.InterruptedException"
+
+
+class InterruptedBySpark(Exception):  # noqa: N818 - it is no error
+    """What Spark's thread must come back with when the query was stopped while the thread was in our hands."""
+
+    def __init__(self) -> None:
+        """Say it in the words that Spark looks for."""
+        super().__init__(_INTERRUPTED)
+
+
+def carry_error(query: StreamingQuery, text: str) -> None:
+    """Let Spark's query end with `text` as its error: for listeners, `spark.streams`, `exception()` and all who wait.
+
+    To be called before it is stopped. Spark has no call for that: it knows only errors of its own thread, and by the
+    time lanes or the sink fail that thread may be idle.
+    """
+    context = SparkContext._active_spark_context  # noqa: SLF001 - the one there is
+    if context is None:
+        return  # the session was stopped: nobody is left to be told
+    jvm: Any = context._jvm  # noqa: SLF001
+    cause = jvm.org.apache.spark.SparkException(text)
+    cause.setStackTrace(context._gateway.new_array(jvm.java.lang.StackTraceElement, 0))  # type: ignore[union-attr]  # noqa: SLF001 - py4j's own frames say nothing
+    words = {"id": query.id, "runId": query.runId, "message": text}
+    parameters = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(words)
+    shown = f"=== Streaming Query ===\nIdentifier: {query.name} [id = {query.id}, runId = {query.runId}]"
+    error = jvm.org.apache.spark.sql.streaming.StreamingQueryException(
+        shown, cause, "", "", "STREAM_FAILED", parameters
+    )
+    getattr(query._jsq.streamingQuery(), "streamDeathCause_$eq")(error)  # noqa: SLF001
+
+
+def stop_timeout_s(spark: SparkSession) -> float:
+    """Return Spark's `spark.sql.streaming.stopTimeout` in seconds; 0 is without end."""
+    text = spark.conf.get("spark.sql.streaming.stopTimeout", "0")
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - Spark's own reading of "10s", "1min", "5000"
+    return float(jvm.org.apache.spark.network.util.JavaUtils.timeStringAsMs(text)) / 1e3
+
+
+# --- jobs --------------------------------------------------------------------------------------------------------
+
+
+class CallerJobs:
+    """The scheduler pool, tags and other job properties of the thread that starts a query, for threads of the query.
+
+    Spark's own streaming thread inherits them. `pyspark.InheritableThread` copies those of the thread that starts a
+    thread, and lanes are also started by threads that have none; it hands one object to all of them.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        """Keep what is set for this thread."""
+        self._spark = spark
+        self._properties = self._scala.getLocalProperties().clone()
+        self._tags = spark.getTags()
+
+    @property
+    def _scala(self) -> Any:
+        return self._spark.sparkContext._jsc.sc()  # noqa: SLF001 - PySpark can set them one by one, but not list them
+
+    def take_on(self) -> None:
+        """Set them for this thread."""
+        self._scala.setLocalProperties(self._properties.clone())
+        for tag in self._tags:
+            self._spark.addTag(tag)
+
+
+# --- the terminal ------------------------------------------------------------------------------------------------
+
+_bars: dict[str, Any] = {}  # the bar that stands for Spark's own, by application
+
+
+def hide_progress_bar(context: SparkContext) -> None:
+    """Stop Spark's progress bar in the terminal: lanes are stages that never end, it would show nothing else."""
+    scala: Any = context._jsc.sc()  # noqa: SLF001 - PySpark cannot switch it off while the session runs
+    own = scala.progressBar()
+    if own.isDefined():
+        bar = _bars.get(context.applicationId, own.get())
+        bar.finishAll()
+        bar.stop()
+
+
+def show_progress_bar(context: SparkContext) -> None:
+    """Show progress again, if the session had a progress bar: Spark's own cannot be started a second time."""
+    scala: Any = context._jsc.sc()  # noqa: SLF001
+    if scala.progressBar().isDefined():
+        jvm: Any = context._jvm  # noqa: SLF001
+        _bars[context.applicationId] = jvm.org.apache.spark.ui.ConsoleProgressBar(scala)

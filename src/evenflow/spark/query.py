@@ -13,44 +13,62 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from evenflow.control.journal import Journal, PhaseChanged
 from evenflow.control.window_json import write_journal_json
-from evenflow.errors import EvenflowError, InputError, StoppedError
+from evenflow.errors import InputError
 from evenflow.migration import Phase
 from evenflow.model import Move
 from evenflow.policies import Policy, policy_of
+from evenflow.policies.base import policy_name
 from evenflow.spark.asking import first_epoch, lane_count, wanted_moves
 from evenflow.spark.conductor import Absence
-from evenflow.spark.engine import Engine
-from evenflow.spark.internals import spark_schema
+from evenflow.spark.coordinator import lanes_running
+from evenflow.spark.ending import SparkRun
+from evenflow.spark.engine import PATIENCE_S, Engine
+from evenflow.spark.internals import CallerJobs, hide_progress_bar, show_progress_bar, spark_schema, stop_timeout_s
 from evenflow.spark.progress import Step
-
-_LOOK_S = 1  # how often to look whether lanes have ended the query
 
 
 class Query:
     """Handle of a started query."""
 
-    def __init__(self, engine: Engine, spark_query: StreamingQuery, name: str | None) -> None:
+    def __init__(self, engine: Engine, run: SparkRun, name: str | None, *, ends_by_itself: bool) -> None:
         """Watch Spark's query: when it ends, the lanes end."""
-        self._engine, self._spark_query, self.name = engine, spark_query, name
+        self._engine, self._run, self._name, self._ends_by_itself = engine, run, name, ends_by_itself
         self._ended = threading.Event()
+        engine.was_stopped = lambda: run.was_stopped or (not ends_by_itself and not run.is_active)
+        engine.before_publishing = self._name_jobs
+        engine.start_publishing()
         threading.Thread(target=self._watch, name="evenflow-watch", daemon=True).start()
 
     @classmethod
-    def started(cls, engine: Engine, writer: DataStreamWriter, name: str | None) -> Query:
+    def started(cls, engine: Engine, writer: DataStreamWriter, name: str | None, *, ends_by_itself: bool) -> Query:
         """Start the lanes, then Spark's query; if that fails, leave nothing running."""
+        context = engine.spark.sparkContext
+        engine.prepare_thread = CallerJobs(engine.spark).take_on
+        engine.coordinator.prepare_thread = engine.prepare_thread
         try:
+            hide_progress_bar(context)
             engine.start()
-            return cls(engine, writer.start(), name)
+            return cls(engine, SparkRun(writer, engine.on_batch), name, ends_by_itself=ends_by_itself)
         except BaseException:
-            engine.stop()
+            _end_lanes(engine)
             raise
 
     # --- Spark's names -------------------------------------------------------------------------------------------
 
     @property
     def id(self) -> str:
-        """The query's id; it stays the same over restarts from the checkpoint."""
+        """The query's id, the same as Spark's; it stays the same over restarts from the checkpoint."""
         return self._engine.checkpoint.identity.query_id
+
+    @property
+    def runId(self) -> str:  # noqa: N802 - Spark's name
+        """The id of this run, another one at every start: Spark's."""
+        return self._run.run_id
+
+    @property
+    def name(self) -> str | None:
+        """The name given with `queryName`."""
+        return self._name
 
     @property
     def isActive(self) -> bool:  # noqa: N802 - Spark's name
@@ -70,14 +88,13 @@ class Query:
     @property
     def status(self) -> dict[str, Any]:
         """What the query is doing."""
-        return dict(self._spark_query.status)
+        status = dict(self.spark_query.status)
+        failure = self._engine.failure
+        return status if failure is None else {**status, "message": f"Terminated with exception: {failure}"}
 
     def exception(self) -> BaseException | None:
         """What ended the query, None if nothing did."""
-        error = self._engine.error
-        if error is not None and not isinstance(error, StoppedError):
-            return error
-        return self._spark_query.exception() if not isinstance(error, StoppedError) else None
+        return self._engine.failure or self.spark_query.exception()
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802 - Spark's name
         """Wait for the end (or `timeout` seconds: then say whether it came); raise what ended the query."""
@@ -89,7 +106,7 @@ class Query:
     def processAllAvailable(self) -> None:  # noqa: N802 - Spark's name
         """Wait until all that is there now is processed and published."""
         try:
-            self._spark_query.processAllAvailable()
+            self.spark_query.processAllAvailable()
             self._engine.drain()
         except Exception as error:
             if (own := self.exception()) is not None:
@@ -97,15 +114,30 @@ class Query:
             raise
 
     def stop(self) -> None:
-        """Stop the query and its lanes. A later start from the same checkpoint goes on where it was."""
-        self._engine.interrupt()  # Spark's stop waits for a batch that is in our hands
-        self._spark_query.stop()
+        """Stop the query and its lanes. A later start from the same checkpoint goes on where it was.
+
+        What the sink is at is given 10 seconds to return, or Spark's `spark.sql.streaming.stopTimeout` if that is set;
+        then the query ends without it.
+        """
+        self._engine.interrupt()
         self._ended.wait()
+        self._run.refuse_if_alive()
+
+    def explain(self, extended: bool = False) -> None:  # noqa: FBT001, FBT002 - Spark's signature
+        """Print how the query is spread, and Spark's plan for how its rows come to lanes."""
+        engine = self._engine
+        config, table = engine.config, engine.controller.table
+        print(  # noqa: T201 - Spark prints it too
+            f"== evenflow ==\n{config.operator.fingerprint()}\nby {', '.join(config.keys)}: {table.slots} slots on "
+            f"{len(table.lanes)} lanes, policy {policy_name(engine.controller.policy)}, "
+            f"exchange {engine.router.exchange}\n== How rows come to lanes =="
+        )
+        self.spark_query.explain(extended)
 
     @property
     def spark_query(self) -> StreamingQuery:
         """Spark's own query underneath, with its own progress."""
-        return self._spark_query
+        return self._run.query
 
     # --- evenflow's own ------------------------------------------------------------------------------------------
 
@@ -183,16 +215,42 @@ class Query:
         state = self._engine.state_table()
         return self._engine.spark.createDataFrame(state, spark_schema(state.schema))
 
+    def _name_jobs(self, epoch: int) -> None:
+        """Let the sink's jobs be known as those of a `foreachBatch` are in Spark: stopping the query cancels them."""
+        context = self._engine.spark.sparkContext
+        about = f"{self.name or ''}\nid = {self.id}\nrunId = {self.runId}\nbatch = {epoch}"
+        context.setJobGroup(self.runId, about, interruptOnCancel=True)
+        context.setLocalProperty("sql.streaming.queryId", self.id)
+        context.setLocalProperty("streaming.sql.batchId", str(epoch))
+
     def _watch(self) -> None:
+        engine, run = self._engine, self._run
         try:
-            while not self._spark_query.awaitTermination(_LOOK_S):
-                if self._engine.error is not None:
-                    self._spark_query.stop()
-            self._engine.drain()  # Spark has handed over everything; lanes may still be at it
-        except StoppedError:
-            pass
+            while not engine.over.is_set() and not run.wait():
+                pass
+            if not engine.over.is_set():
+                self._spark_has_ended()
+            run.end(engine.failure)
         except Exception as error:  # noqa: BLE001 - kept for exception() and awaitTermination()
-            self._engine.fail(EvenflowError(str(error)))
+            engine.fail(error)
         finally:
-            self._engine.stop()
+            _end_lanes(engine)
             self._ended.set()
+
+    def _spark_has_ended(self) -> None:
+        """Do what follows from the end of Spark's query: it failed, was stopped elsewhere, or has handed over all."""
+        engine = self._engine
+        error = self.spark_query.exception()
+        if error is not None:
+            engine.fail(error)
+        elif not engine.was_stopped():
+            try:
+                engine.drain()
+            except Exception as failed:  # noqa: BLE001 - kept for exception() and awaitTermination()
+                engine.fail(failed)
+
+
+def _end_lanes(engine: Engine) -> None:
+    engine.stop(stop_timeout_s(engine.spark) or PATIENCE_S)
+    if not lanes_running:
+        show_progress_bar(engine.spark.sparkContext)

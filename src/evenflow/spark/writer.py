@@ -21,11 +21,12 @@ from evenflow.control import Controller, ControllerState
 from evenflow.errors import DamagedFileError, InputError
 from evenflow.lane import LaneConfig
 from evenflow.lane.faults import Faults
+from evenflow.log import QueryLog, label_of
 from evenflow.operators import Apply
 from evenflow.spark.conductor import Conductor
 from evenflow.spark.coordinator import Coordinator, lanes_running
 from evenflow.spark.engine import Engine, initial_table
-from evenflow.spark.internals import master_of, spark_schema, task_slots, use_this_python
+from evenflow.spark.internals import give_id, master_of, spark_schema, task_slots, use_this_python
 from evenflow.spark.progress import Progress
 from evenflow.spark.query import Query
 from evenflow.spark.route import Router
@@ -176,7 +177,8 @@ class StreamWriter:
             options.strategy,
             options.controller,
         )
-        coordinator = Coordinator(spark.sparkContext, lambda lane: replace(base, lane=lane), _group(checkpoint))
+        log = QueryLog(label_of(self._name, query_id))
+        coordinator = Coordinator(spark.sparkContext, lambda lane: replace(base, lane=lane), _group(checkpoint), log)
         faults = Faults.scripted()
         engine = Engine(
             spark=spark,
@@ -191,8 +193,10 @@ class StreamWriter:
             max_lag=options.max_lag,
             spare_slots=lambda: _free_slots(spark, 0) - 1,
             faults=faults,
+            log=log,
         )
-        return Query.started(engine, spark_writer.foreachBatch(engine.on_batch), self._name)
+        give_id(location, query_id)
+        return Query.started(engine, spark_writer, self._name, ends_by_itself="availableNow" in self._trigger)
 
     # --- parts ---------------------------------------------------------------------------------------------------
 
