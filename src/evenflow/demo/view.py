@@ -25,10 +25,15 @@ class Snapshot:
     phase: str
     epoch: int
     lane_rates: Sequence[float]
-    backlog_rows: int
+    lane_backlog: Sequence[int]
     latency_p50_s: float
     latency_p99_s: float
     moves: Sequence[str]
+
+    @property
+    def backlog_rows(self) -> int:
+        """The rows that wait, for all lanes."""
+        return sum(self.lane_backlog)
 
 
 def explained(options: DemoOptions) -> str:
@@ -50,11 +55,11 @@ def picture(options: DemoOptions, now: Snapshot) -> RenderableType:
         f"  {min(now.elapsed_s, options.seconds):4.0f} of {options.seconds:g} s, epoch {now.epoch}",
     )
     lanes = Table.grid(padding=(0, 1))
-    for lane, rate in enumerate(now.lane_rates):
+    for lane, (rate, waiting) in enumerate(zip(now.lane_rates, now.lane_backlog, strict=True)):
         load = min(1.0, rate / LANE_ROWS_PER_SECOND)
         colour = "red" if load >= _FULL else "green"
         bar = Text("█" * round(_BAR * load), colour) + Text("░" * (_BAR - round(_BAR * load)), "bright_black")
-        lanes.add_row(f"lane {lane}", bar, f"{rate:7,.0f} rows/s")
+        lanes.add_row(f"lane {lane}", bar, f"{rate:6,.0f} rows/s", f"{waiting:7,} waiting")
     figures = Text.assemble(
         "backlog ",
         (f"{now.backlog_rows:,} rows", "bold"),
@@ -72,8 +77,9 @@ def picture(options: DemoOptions, now: Snapshot) -> RenderableType:
 def line(now: Snapshot) -> str:
     """Say the same in one line."""
     lanes = " ".join(f"{rate:6,.0f}" for rate in now.lane_rates)
+    waiting = " ".join(f"{rows:6,}" for rows in now.lane_backlog)
     return (
-        f"{now.elapsed_s:5.1f} s  {now.phase:<8}  lanes {lanes} rows/s  backlog {now.backlog_rows:7,}  "
+        f"{now.elapsed_s:5.1f} s  {now.phase:<8}  lanes {lanes} rows/s  waiting {waiting} rows  "
         f"latency p50 {now.latency_p50_s:4.1f} p99 {now.latency_p99_s:4.1f} s  moves {len(now.moves)}"
     )
 
@@ -89,6 +95,7 @@ def show_summary(console: Console, options: DemoOptions, summary: Summary) -> No
     table.add_row("latency p50 (s)", f"{before.latency_p50_s:.2f}", f"{after.latency_p50_s:.2f}")
     table.add_row("latency p99 (s)", f"{before.latency_p99_s:.2f}", f"{after.latency_p99_s:.2f}")
     table.add_row("imbalance (busiest lane / mean)", f"{before.imbalance:.2f}", f"{after.imbalance:.2f}")
+    table.add_row("backlog at the end (rows)", f"{before.backlog_rows:,}", f"{after.backlog_rows:,}")
     console.print(table)
     console.print(
         f"{summary.moves} moves; input {options.rows_per_second:,} rows/s; "

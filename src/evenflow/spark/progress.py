@@ -67,11 +67,16 @@ class LaneFigures:
 
 @dataclass(frozen=True)
 class Step:
-    """One commit of a lane: when it was, and which slots came how far. Benchmarks read latencies of slots off these."""
+    """One commit of a lane: when it was, which slots came how far, how many rows that took and how long it worked.
+
+    Benchmarks read latencies of slots off these, the demo what a lane did when.
+    """
 
     at_s: float
     lane: LaneId
     advances: tuple[Advance, ...]
+    rows: int
+    busy_s: float
 
 
 @dataclass
@@ -110,7 +115,8 @@ class Progress:
         lane, now = done.commit.lane, self.clock()
         with self._lock:
             self._lanes[lane] = done
-            self._steps.append(Step(now, lane, done.commit.advances))
+            rows, busy_s = sum(load.rows for load in done.loads), sum(load.busy_s for load in done.loads)
+            self._steps.append(Step(now, lane, done.commit.advances, rows, busy_s))
             for load in done.loads:
                 if load.epoch in self._open:
                     self._add(self._open[load.epoch], lane, load, now)
@@ -137,7 +143,7 @@ class Progress:
                     "name": self.name,
                     "epoch": epoch,
                     "batchId": epoch,
-                    "timestamp": datetime.fromtimestamp(times.began_s, UTC).isoformat(),
+                    "timestamp": _timestamp(times),
                     "numInputRows": record.rows,
                     "processedRowsPerSecond": record.rows / max(1e-9, self._span(times)),
                     "durationMs": times.durations_ms(),
@@ -185,6 +191,15 @@ class Progress:
         """The newest epochs, oldest first."""
         with self._lock:
             return list(self._recent)
+
+    @property
+    def under_way(self) -> list[dict[str, Any]]:
+        """The epochs that were accepted and are not published yet, oldest first, in the words of `recent`."""
+        with self._lock:
+            return [
+                {"epoch": epoch, "timestamp": _timestamp(one.times), "numInputRows": one.record.rows}
+                for epoch, one in sorted(self._open.items())
+            ]
 
     @property
     def last(self) -> dict[str, Any] | None:
@@ -248,6 +263,10 @@ class Progress:
             for level in (50, 95, 99)
         }
         return {**percentile, "max_s": float(values.max())}
+
+
+def _timestamp(times: EpochTimes) -> str:
+    return datetime.fromtimestamp(times.began_s, UTC).isoformat()
 
 
 def _slot_rows(lane: LaneId, load: SlotColumns) -> Iterator[dict[str, Any]]:

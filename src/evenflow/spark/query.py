@@ -166,6 +166,10 @@ class Query:
             if entry.after is Phase.ANNOUNCED and entry.before is Phase.PLANNED
         ]
 
+    def under_way(self) -> list[dict[str, Any]]:
+        """The epochs that were accepted and are not published yet, oldest first: number, begin, rows."""
+        return self._engine.progress.under_way
+
     def steps(self) -> list[Step]:
         """Every commit of a lane: when it was and which slots came how far; of long runs the newest."""
         return self._engine.progress.steps

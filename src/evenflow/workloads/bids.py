@@ -33,11 +33,15 @@ class Auctions:
 
 
 def auctions_of(spark: SparkSession, table: RoutingTable, hot_lane: int = 0, keys: int = 10_000) -> Auctions:
-    """Ask Spark which of `keys` auctions hash to slots that `hot_lane` owns under `table`."""
-    slot = F.pmod(F.xxhash64("id"), F.lit(table.slots)).cast("int")
-    slots = np.array([row.slot for row in spark.range(0, keys, 1, 1).select(slot.alias("slot")).collect()])
-    is_hot = table.lanes_of(slots) == hot_lane
+    """Return which of `keys` auctions are in slots that `hot_lane` owns under `table`, and which are not."""
+    is_hot = table.lanes_of(auction_slots(spark, table.slots, keys)) == hot_lane
     return Auctions(np.flatnonzero(is_hot), np.flatnonzero(~is_hot))
+
+
+def auction_slots(spark: SparkSession, slots: int, keys: int = 10_000) -> IntArray:
+    """Ask Spark which of `slots` slots each of `keys` auctions hashes to."""
+    slot = F.pmod(F.xxhash64("id"), F.lit(slots)).cast("int")
+    return np.array([row.slot for row in spark.range(0, keys, 1, 1).select(slot.alias("slot")).collect()])
 
 
 @dataclass
