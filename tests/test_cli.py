@@ -14,6 +14,7 @@ from unittest import mock
 
 import pytest
 
+import evenflow
 from evenflow.cli import main
 from evenflow.migration import STRATEGIES
 from evenflow.policies import POLICIES
@@ -68,6 +69,11 @@ def test_the_installed_command_works() -> None:
     done = subprocess.run([EXECUTABLE, "plan", "-", "--json"], input=HOT, capture_output=True, text=True, check=False)
     assert len(json.loads(done.stdout)["moves"]) == 2
     assert done.stderr == ""
+
+
+def test_the_version_is_the_packages() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"evenflow {evenflow.__version__}\n", "")
 
 
 def test_plan_prints_the_promised_json() -> None:

@@ -6,8 +6,11 @@ One module per family of commands; `main` is the installed command.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+import evenflow
 from evenflow.cli.demo import demo
 from evenflow.cli.plan import plan, policies, strategies
 from evenflow.cli.reproduce import reproduce
@@ -19,11 +22,26 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Keep keyed, stateful streams on Spark evenly loaded.",
 )
 for _command in (plan, policies, strategies, demo, simulate):
     app.command()(_command)
 app.add_typer(reproduce, name="reproduce")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"evenflow {evenflow.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and end.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Keep keyed, stateful streams on Spark evenly loaded."""
 
 
 def main() -> None:
