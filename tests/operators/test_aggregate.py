@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from evenflow.errors import EvenflowError, InputError, OperatorError, UnknownNameError
+from evenflow.model import Contents, HeldAggregate
 from evenflow.operators import HASH, SLOT, Agg, Aggregate, functions
 from evenflow.operators.aggregate import AggregateState
 
@@ -218,10 +219,18 @@ def test_keys_that_need_a_hash() -> None:
     assert operator.state_schema(schema, ("int",)).names == [SLOT, "int", "n"]
 
 
-def test_columns_and_fingerprint() -> None:
+def test_columns_and_contents() -> None:
     operator = Aggregate({"a": functions.sum("x"), "n": functions.count(), "b": functions.max("x")})
     assert operator.columns() == ("x",)
-    assert operator.fingerprint() == "aggregate(a=sum(x), n=count(), b=max(x))"
+    schema = pa.schema({"k": pa.int64(), "x": pa.int32()})
+    held = (
+        HeldAggregate("a", "sum(x)", "int32"),
+        HeldAggregate("n", "count()", ""),
+        HeldAggregate("b", "max(x)", "int32"),
+    )
+    assert operator.contents(schema, KEY) == Contents("aggregates", aggregates=held)
+    later = Contents("aggregates", aggregates=(held[0], HeldAggregate("n", "count()", "", since=7)))
+    assert operator.resumed(later) == Aggregate(operator.aggregates, {"a": 0, "n": 7})
 
 
 @pytest.mark.parametrize(

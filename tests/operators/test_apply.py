@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pickle
+import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -221,5 +224,107 @@ def test_what_apply_refuses() -> None:
 def test_it_is_an_operator() -> None:
     operator: Operator = Apply(PythonCount())
     assert operator.columns() is None
-    assert operator.fingerprint() == "apply(PythonCount)"
+    contents = operator.contents(SCHEMA, KEYS)
+    assert (contents.operator, contents.version, contents.reads_older) == ("PythonCount", 1, False)
+    assert contents.inputs == (("n", "int64"),)
+    assert operator.resumed(contents) is operator
     assert not operator.needs_hash(SCHEMA, KEYS)
+
+
+class OlderCount(SlotOperator):
+    """The state of before: one number for all words."""
+
+    name = "Count"
+    output = PythonCount.output
+
+    def init(self) -> int:
+        return 0
+
+    def process(self, state: int, rows: pa.Table) -> tuple[Any, Any]:
+        return state + rows.num_rows, None
+
+
+class NewerCount(OlderCount):
+    """The state of today: a dict."""
+
+    version = 2
+
+    def upgrade(self, state: int, version: int) -> Any:
+        return {"rows": state, "was": version}
+
+    def process(self, state: Any, rows: pa.Table) -> tuple[Any, Any]:
+        state = state or {"rows": 0}
+        return {**state, "rows": state["rows"] + rows.num_rows}, None
+
+
+def test_older_state_is_upgraded_when_rows_come_and_stays_as_it_is_until_then() -> None:
+    older, newer, last = opened(OlderCount()), opened(NewerCount()), opened(NewerCount())
+    older.fold(WORDS, IN_SLOTS)
+    newer.install(older.snapshot([1, 4]))
+    newer.fold(WORDS.slice(0, 1), IN_SLOTS[:1])
+    state = newer.snapshot([1, 4])
+    assert state["version"].to_pylist() == [2, 1]
+    last.install(state)
+    last.fold(WORDS, IN_SLOTS)
+    held = [pickle.loads(state) for state in last.snapshot([1, 4])["state"].to_pylist()]  # noqa: S301
+    assert held == [{"rows": 7, "was": 1}, {"rows": 2, "was": 1}]
+
+
+def test_older_state_that_nobody_can_read_is_an_error() -> None:
+    class Forgetful(OlderCount):
+        version = 2
+
+    older, newer = opened(OlderCount()), opened(Forgetful())
+    older.fold(WORDS, IN_SLOTS)
+    newer.install(older.snapshot([1, 4]))
+    with pytest.raises(OperatorError, match=r"operator Count, slot 1: .*a state of version 1: define upgrade"):
+        newer.fold(WORDS, IN_SLOTS)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "message"),
+    [
+        ("name", "", "Bad.name is a text, or None for the class's, got ''"),
+        ("name", 3, "Bad.name is a text"),
+        ("version", 0, "Bad.version is a number from 1 on, got 0"),
+        ("version", True, "Bad.version is a number from 1 on, got True"),
+        ("version", "2", "Bad.version is a number from 1 on, got '2'"),
+    ],
+)
+def test_names_and_versions_that_cannot_be(attribute: str, value: Any, message: str) -> None:
+    bad = type("Bad", (PythonCount,), {attribute: value})
+    with pytest.raises(InputError, match=message):
+        Apply(bad())
+
+
+PROGRAM = """
+from tests.operators.test_apply import PythonCount
+
+class Plain(PythonCount):
+    def helper(self):
+        {}
+"""
+
+
+def source_of_program(place: Path, helper: str) -> str:
+    """Return what tells a program's class from others."""
+    file = place / f"program{len(list(place.iterdir()))}.py"
+    file.write_text(PROGRAM.format(helper))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    try:
+        return Apply(module.Plain()).contents(SCHEMA, KEYS).source
+    finally:
+        del sys.modules[file.stem]
+
+
+def test_the_code_of_a_class_tells_it_from_another_whatever_its_comments(tmp_path: Path) -> None:
+    plain, commented, other = (
+        source_of_program(tmp_path, text) for text in ("return 1", "return  1  # one", "return 2")
+    )
+    assert plain
+    assert (plain == commented, plain == other) == (True, False)
+    assert Apply(type("Typed", (PythonCount,), {})()).contents(SCHEMA, KEYS).source == "", "there is no text"

@@ -268,6 +268,7 @@ class World:
     max_lag: int = 0
     policy: str | Policy = "static"
     calculation: Calculation = field(default_factory=Totals)
+    schema: pa.Schema = SCHEMA
     strategies: Sequence[str] = ("sudden", "fluid", "batched", "paced")
     handovers: Sequence[Handover] = ("at once", "at the timestamp")
     copy_ahead: Sequence[int | None] = (None, 0)  # bytes from which on a slot is copied ahead
@@ -366,14 +367,14 @@ class World:
 
     def _built(self) -> Engine:
         operator = self.calculation.operator
-        identity = Identity(
-            "id", ("key",), ("int64",), SLOTS, operator.fingerprint(), SCHEMA.to_string(), "update", 0.0
-        )
+        contents = operator.contents(self.schema, ("key",))
+        identity = Identity("id", ("key",), ("int64",), SLOTS, contents, "update", 0.0)
         checkpoint = WatchedCheckpoint.open(str(self.place), identity, durable=False)
         assert isinstance(checkpoint, WatchedCheckpoint)
         checkpoint.ownership = self.ownership
         checkpoint.take_over()
-        config = LaneConfig(0, checkpoint.folder.location, operator, SCHEMA, ("key",), SLOTS)
+        operator = operator.resumed(checkpoint.identity.contents)
+        config = LaneConfig(0, checkpoint.folder.location, operator, self.schema, ("key",), SLOTS)
         policy = policy_named(self.policy) if isinstance(self.policy, str) else self.policy
         self.ownership.first_table = initial_table(checkpoint, policy, SLOTS, self.lanes)
         chance = Chance(strikes=self._strikes)

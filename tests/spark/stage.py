@@ -28,7 +28,7 @@ from evenflow.lane.messages import (
     Work,
 )
 from evenflow.migration import strategy_named
-from evenflow.model import Move, RoutingTable
+from evenflow.model import Contents, Move, RoutingTable
 from evenflow.policies import policy_named
 from evenflow.spark.conductor import Conductor, Handover
 from evenflow.spark.coordinator import Joined, Lost, Said
@@ -65,7 +65,7 @@ class Stage:
     _epoch: int = -1
 
     def __post_init__(self) -> None:
-        identity = Identity("id", ("key",), ("int64",), self.slots, "op", "schema", "update", 0.0)
+        identity = Identity("id", ("key",), ("int64",), self.slots, Contents("op"), "update", 0.0)
         self.checkpoint = Checkpoint.open(str(self.place), identity, durable=False)
         self.checkpoint.take_over()
         self.controller = Controller(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import fs
 
+from evenflow.model import Contents, HeldAggregate
 from evenflow.state import Identity
 from evenflow.state.storage import TEMPORARY, LocalStorage, RemoteStorage, Storage, Write
 
@@ -171,8 +172,7 @@ def identity(slots: int = 4) -> Identity:
         keys=("auction", "bidder"),
         key_types=("bigint", "string"),
         slots=slots,
-        operator="sum(price)",
-        input_schema="auction bigint, bidder string, price double",
+        contents=Contents("aggregates", aggregates=(HeldAggregate("total", "sum(price)", "int32"),)),
         output_mode="update",
         created_at_s=1.5,
     )

@@ -19,6 +19,7 @@ import msgspec
 import pytest
 
 from evenflow.errors import CheckpointMismatchError, DamagedFileError, TakenOverError
+from evenflow.model import Contents
 from evenflow.state import Checkpoint, changes_name, files
 from tests.seeds import seed_of_run
 from tests.state.interleaving import FOREVER, Onlooker, Play, World
@@ -277,7 +278,7 @@ def test_claims_that_were_removed_by_hand(tmp_path: Path) -> None:
 def test_another_query_that_was_created_at_the_same_moment(tmp_path: Path) -> None:
     """Both have found nothing there; the one whose identity is there in the end goes on."""
     checkpoint = Checkpoint.open(str(tmp_path), identity(), durable=False)
-    other = msgspec.structs.replace(identity(), operator="max(price)")
+    other = msgspec.structs.replace(identity(), contents=Contents("Other"))
     checkpoint.folder.write_json("identity.json", other)
     with pytest.raises(CheckpointMismatchError, match="operator"):
         checkpoint.take_over()

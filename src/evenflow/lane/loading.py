@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from evenflow.lane.messages import BlockPart, SlotToLoad
 from evenflow.model.slots import IntArray
-from evenflow.operators import SLOT
+from evenflow.operators import HASH, SLOT
+from evenflow.operators.arrays import widened
 from evenflow.state import FileRef, Folder
 
 
@@ -17,7 +18,7 @@ def rows_of(folder: Folder, parts: Sequence[BlockPart], schema: pa.Schema) -> tu
     """Return the rows of all parts ordered by slot, within a slot in the order of the parts; and their slots."""
     tables, slots = [], []
     for part in parts:
-        table = pa.Table.from_batches(folder.read_batches(part.file, [part.segment.batch]))
+        table = _as_today(pa.Table.from_batches(folder.read_batches(part.file, [part.segment.batch])), schema)
         row_slots = np.repeat(np.array(part.segment.slots), np.array(part.segment.counts))
         if part.slots is not None:
             chosen = np.isin(row_slots, part.slots)
@@ -31,6 +32,19 @@ def rows_of(folder: Folder, parts: Sequence[BlockPart], schema: pa.Schema) -> tu
         order = np.argsort(all_slots.astype(np.uint16), kind="stable")  # 16 bits: a radix sort
         rows, all_slots = rows.combine_chunks().take(pa.array(order)), all_slots[order]
     return rows, all_slots
+
+
+def _as_today(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows that may have been accepted before the query was changed: what they lack is null."""
+    wanted = pa.schema([*schema, pa.field(HASH, pa.int64())]) if HASH in rows.column_names else schema
+    if rows.schema.names == wanted.names and rows.schema.types == wanted.types:
+        return rows
+    there = set(rows.column_names)
+    columns = [
+        widened(rows[field.name], field.type) if field.name in there else pa.nulls(rows.num_rows, field.type)
+        for field in wanted
+    ]
+    return pa.table(columns, wanted.names)
 
 
 def tables_of(folder: Folder, slots: Sequence[SlotToLoad]) -> list[pa.Table]:

@@ -280,7 +280,7 @@ class LaneWorker:
             records[each.epoch] = np.bincount(slots, minlength=self.config.slots)
             self._must_hold(np.flatnonzero(records[each.epoch]).tolist(), "fold rows of")
             if rows.num_rows:
-                folded[each.epoch] = self._resident.fold(rows, slots)
+                folded[each.epoch] = self._resident.fold(rows, slots, each.epoch)
             if self.config.complete and self.config.publishes:
                 reached = [
                     slot

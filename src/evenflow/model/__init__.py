@@ -1,6 +1,7 @@
 """Values only: frozen, comparable, printable; no clock, no I/O. Everything else is built on these."""
 
 from evenflow.model.balance import Balance
+from evenflow.model.contents import Contents, HeldAggregate
 from evenflow.model.load import LaneLoad, LoadReport, LoadView, LoadWindow, MoveCost, SlotLoads, window_of
 from evenflow.model.messages import ControlMessage, Transfer
 from evenflow.model.routing import Move, RoutingTable
@@ -9,8 +10,10 @@ from evenflow.model.slots import DEFAULT_SLOTS, Epoch, LaneId, SlotId, slots_of_
 __all__ = [
     "DEFAULT_SLOTS",
     "Balance",
+    "Contents",
     "ControlMessage",
     "Epoch",
+    "HeldAggregate",
     "LaneId",
     "LaneLoad",
     "LoadReport",

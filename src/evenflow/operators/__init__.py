@@ -8,7 +8,7 @@
 
 from evenflow.operators.aggregate import Aggregate
 from evenflow.operators.apply import Apply, SlotOperator
-from evenflow.operators.base import HASH, SLOT, Folded, Operator, Resident
+from evenflow.operators.base import HASH, LATEST, SLOT, Folded, Operator, Resident
 from evenflow.operators.functions import Agg
 
-__all__ = ["HASH", "SLOT", "Agg", "Aggregate", "Apply", "Folded", "Operator", "Resident", "SlotOperator"]
+__all__ = ["HASH", "LATEST", "SLOT", "Agg", "Aggregate", "Apply", "Folded", "Operator", "Resident", "SlotOperator"]

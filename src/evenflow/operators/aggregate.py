@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 
 from evenflow.errors import InputError
+from evenflow.model import Contents, Epoch, HeldAggregate
 from evenflow.model.slots import IntArray
-from evenflow.operators.arrays import whole
-from evenflow.operators.base import HASH, SLOT, Folded
+from evenflow.operators.arrays import whole, widened
+from evenflow.operators.base import HASH, LATEST, SLOT, Folded
 from evenflow.operators.column import Block, Column
 from evenflow.operators.functions import Agg
 from evenflow.operators.keys import check_keys, is_direct, keys_for
 from evenflow.operators.rules import column_for
 
+_BEGUN = "begun"
 _PIECE = 1 << 22  # rows read at a time: a column of strings in one Arrow array ends at 2 GB
 
 
 @dataclass(frozen=True)
 class Aggregate:
-    """Named aggregates, such as ``Aggregate({"total": sum("price"), "n": count()})``."""
+    """Named aggregates, such as ``Aggregate({"total": sum("price"), "n": count()})``.
+
+    `since`: the epoch from which on rows count for an aggregate, where that is not the first one.
+    """
 
     aggregates: Mapping[str, Agg]
+    since: Mapping[str, Epoch] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what is wrong whatever the input."""
@@ -50,8 +56,14 @@ class Aggregate:
         wanted = (agg.column for agg in self.aggregates.values() if agg.column is not None)
         return tuple(dict.fromkeys(wanted))
 
-    def fingerprint(self) -> str:
-        return f"aggregate({', '.join(f'{name}={agg}' for name, agg in self.aggregates.items())})"
+    def contents(self, schema: pa.Schema, keys: tuple[str, ...]) -> Contents:
+        check_keys(schema, keys)
+        kinds = {None: "", **{each.name: str(each.type) for each in schema}}
+        held = (HeldAggregate(name, str(agg), kinds[agg.column]) for name, agg in self.aggregates.items())
+        return Contents("aggregates", aggregates=tuple(held))
+
+    def resumed(self, contents: Contents) -> Aggregate:
+        return replace(self, since={held.name: held.since for held in contents.aggregates})
 
     def output_schema(self, schema: pa.Schema, keys: tuple[str, ...]) -> pa.Schema:
         columns = self._columns(schema, keys)
@@ -61,7 +73,7 @@ class Aggregate:
         head = [pa.field(SLOT, pa.int32())]
         if self.needs_hash(schema, keys):
             head.append(pa.field(HASH, pa.int64()))
-        state = [field for column in self._columns(schema, keys) for field in column.fields]
+        state = [each for column in self._columns(schema, keys) for each in column.fields]
         return pa.schema([*head, *_key_fields(schema, keys), *state])
 
     def open(self, schema: pa.Schema, keys: tuple[str, ...], slots: int) -> AggregateState:
@@ -75,10 +87,15 @@ class Aggregate:
             if name in keys:
                 raise InputError(f"agg(): the output {name!r} has the name of a key; choose another")
             columns.append(column_for(name, agg, schema))
+            # Tells it from an aggregate of this name that was given up earlier, in files that still hold that one.
+            begun = {_BEGUN: f"{self.since.get(name, 0)} {agg}"}
+            columns[-1].fields = tuple(each.with_metadata(begun) for each in columns[-1].fields)
         names = [field.name for column in columns for field in column.fields]
         for name in names:
             if names.count(name) > 1 or name in keys:
-                raise InputError(f"agg(): {name!r} is needed for the state of a mean; rename the output or key")
+                raise InputError(
+                    f"agg(): {name!r} is needed for the state of a mean or first; rename the output or key"
+                )
         return columns
 
 
@@ -93,14 +110,16 @@ class AggregateState:
         self._columns = operator._columns(schema, keys)  # noqa: SLF001 - operator and state are one unit
         inputs = (agg.column for agg in operator.aggregates.values())
         self._inputs = [None if name is None else schema.field(name) for name in inputs]
+        self._since = [operator.since.get(name, 0) for name in operator.aggregates]
 
-    def fold(self, rows: pa.Table, slots: IntArray) -> Folded:
+    def fold(self, rows: pa.Table, slots: IntArray, epoch: Epoch = LATEST) -> Folded:
         index, born = self._keys.index, self._keys.index.rows
         found = self._keys.find(rows, slots)
         self._start(born)
-        block = Block(found, index.first_positions(found), born, slots)
-        for column, field in zip(self._columns, self._inputs, strict=True):
-            column.fold(block, None if field is None else whole(rows, field.name, field.type))
+        block = Block(found, index.first_positions(found), slots)
+        for column, given, since in zip(self._columns, self._inputs, self._since, strict=True):
+            if since <= epoch:
+                column.fold(block, None if given is None else whole(rows, given.name, given.type))
         return Folded(*self._read(block.touched))
 
     def install(self, state: pa.Table) -> None:
@@ -109,7 +128,9 @@ class AggregateState:
         self._start(born)
         chosen = self._last_of_each(rows)
         for column in self._columns:
-            arrays = [whole(state, field.name, field.type) for field in column.fields]
+            arrays = _stored(state, column)
+            if arrays is None:
+                continue
             if chosen is None:
                 column.write(rows, arrays)
             else:
@@ -168,6 +189,17 @@ class AggregateState:
         results = [column.results(arrays) for column, arrays in zip(self._columns, states, strict=True)]
         keys = [array for name, array in head.items() if name != HASH]
         return state, pa.table([*keys, *results], self._output_schema)
+
+
+def _stored(state: pa.Table, column: Column) -> list[pa.Array] | None:
+    """Return what a state table holds of a column; None if it is from before the column began."""
+    arrays = []
+    for wanted in column.fields:
+        at = state.schema.get_field_index(wanted.name)
+        if at < 0 or state.schema.field(at).metadata != wanted.metadata:
+            return None
+        arrays.append(widened(whole(state, wanted.name, state.schema.field(at).type), wanted.type))
+    return arrays
 
 
 def _key_fields(schema: pa.Schema, keys: tuple[str, ...]) -> list[pa.Field]:

@@ -10,11 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from evenflow.errors import InputError, OperatorError
+from evenflow.model import Contents, Epoch
 from evenflow.model.slots import FloatArray, IntArray
-from evenflow.operators.base import HASH, SLOT, Folded
+from evenflow.operators.base import HASH, LATEST, SLOT, Folded
 from evenflow.operators.clock import NeededTime
 from evenflow.operators.keys import check_keys
 from evenflow.operators.output import conform
+from evenflow.operators.source import source_of
 from evenflow.operators.stored_state import StateCodec, StoredState
 
 if TYPE_CHECKING:
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
 
 Rows: TypeAlias = "pa.Table | pd.DataFrame"
 
-_STATE_SCHEMA = pa.schema([(SLOT, pa.int32()), ("state", pa.large_binary()), ("kind", pa.string())])
+_STATE_SCHEMA = pa.schema(
+    [(SLOT, pa.int32()), ("state", pa.large_binary()), ("kind", pa.string()), ("version", pa.int32())]
+)
 
 
 class SlotOperator(ABC):
@@ -30,11 +34,16 @@ class SlotOperator(ABC):
 
     `output` declares the rows that `process` returns. `columns_needed` names the value columns it wants besides the
     keys (None: all), `frame` says whether rows come as a pyarrow table or a pandas frame.
+
+    A checkpoint knows the operator by its `name`, the class's unless you declare one: keep the old one when you rename
+    the class. When the shape of the state changes, raise `version` and define `upgrade`.
     """
 
     output: pa.Schema | str
     columns_needed: tuple[str, ...] | None = None
     frame: Literal["arrow", "pandas"] = "arrow"
+    name: str | None = None
+    version: int = 1
 
     def init(self) -> Any:
         """Return the state of a slot that has had no rows yet."""
@@ -49,6 +58,10 @@ class SlotOperator(ABC):
         runs then. The result must depend on the state and the rows only: after a crash the same rows may come again.
         """
 
+    def upgrade(self, state: Any, version: int) -> Any:
+        """Return a state that was stored by an older `version` of the operator in the shape of today."""
+        raise NotImplementedError(f"a state of version {version}: define upgrade(state, version) to read it")
+
 
 class Apply:
     """Runs a `SlotOperator`."""
@@ -60,13 +73,21 @@ class Apply:
             raise InputError(f"apply() takes an instance of a subclass of SlotOperator, got {operator!r}{made}")
         if operator.frame not in ("arrow", "pandas"):
             raise InputError(f"{type(operator).__name__}.frame is 'arrow' or 'pandas', got {operator.frame!r}")
+        name: object = operator.name
+        version: object = operator.version
+        if name is not None and (not isinstance(name, str) or not name):
+            raise InputError(
+                f"{type(operator).__name__}.name is a text, or None for the class's, got {operator.name!r}"
+            )
+        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+            raise InputError(f"{type(operator).__name__}.version is a number from 1 on, got {operator.version!r}")
         self.operator = operator
         self.clock = clock or NeededTime()
 
     @property
     def name(self) -> str:
-        """The name of the user's class."""
-        return type(self.operator).__qualname__
+        """The name by which the user's operator is known."""
+        return self.operator.name or type(self.operator).__qualname__
 
     def needs_hash(self, schema: pa.Schema, keys: tuple[str, ...]) -> bool:
         check_keys(schema, keys)
@@ -75,8 +96,19 @@ class Apply:
     def columns(self) -> tuple[str, ...] | None:
         return self.operator.columns_needed
 
-    def fingerprint(self) -> str:
-        return f"apply({self.name})"
+    def contents(self, schema: pa.Schema, keys: tuple[str, ...]) -> Contents:
+        check_keys(schema, keys)
+        user = type(self.operator)
+        return Contents(
+            self.name,
+            version=self.operator.version,
+            reads_older=user.upgrade is not SlotOperator.upgrade,
+            source=source_of(user, SlotOperator),
+            inputs=tuple((each.name, str(each.type)) for each in schema if each.name not in keys),
+        )
+
+    def resumed(self, contents: Contents) -> Apply:  # noqa: ARG002 - each state says which version it is
+        return self
 
     def output_schema(self, schema: pa.Schema, keys: tuple[str, ...]) -> pa.Schema:
         check_keys(schema, keys)
@@ -109,7 +141,7 @@ class SlotStates:
         self._bytes: dict[int, StoredState] = {}
         self._sizes = np.zeros(slots, np.int64)
 
-    def fold(self, rows: pa.Table, slots: IntArray) -> Folded:
+    def fold(self, rows: pa.Table, slots: IntArray, epoch: Epoch = LATEST) -> Folded:  # noqa: ARG002 - all take part
         busy: FloatArray = np.zeros(self._slots)
         changes, outputs, objects = {}, [], {}
         visible = rows.drop_columns([name for name in (SLOT, HASH) if name in rows.column_names])
@@ -127,9 +159,9 @@ class SlotStates:
         return Folded(_table(changes), output, busy)
 
     def install(self, state: pa.Table) -> None:
-        for slot, data, kind in zip(*(state[name].to_pylist() for name in _STATE_SCHEMA.names), strict=True):
+        for slot, data, kind, version in zip(*(state[name].to_pylist() for name in _STATE_SCHEMA.names), strict=True):
             self._objects.pop(slot, None)
-            self._bytes[slot] = StoredState(kind, data)
+            self._bytes[slot] = StoredState(kind, data, version)
             self._sizes[slot] = len(data)
 
     def snapshot(self, slots: Sequence[int]) -> pa.Table:
@@ -174,14 +206,18 @@ class SlotStates:
     def _state(self, slot: int) -> Any:
         if slot in self._objects:
             return self._objects[slot]
-        return self._codec.load(self._bytes[slot]) if slot in self._bytes else self._user.init()
+        if slot not in self._bytes:
+            return self._user.init()
+        stored = self._bytes[slot]
+        state = self._codec.load(stored)
+        return state if stored.version == self._user.version else self._user.upgrade(state, stored.version)
 
     def _stored(self, slot: int) -> StoredState:
         return self._bytes[slot] if slot in self._bytes else self._store(slot, self._objects[slot])
 
     def _store(self, slot: int, state: Any) -> StoredState:
         try:
-            return self._codec.store(state)
+            return self._codec.store(state, self._user.version)
         except Exception as error:
             problem = f"the state, a {type(state).__name__}, cannot be pickled: {error}"
             raise OperatorError(self._wrapper.name, slot, problem) from error
@@ -197,5 +233,6 @@ def _runs(slots: IntArray) -> Iterator[tuple[int, int, int]]:
 
 
 def _table(states: dict[int, StoredState]) -> pa.Table:
-    columns = [list(states), [state.data for state in states.values()], [state.kind for state in states.values()]]
+    stored = states.values()
+    columns = [list(states), *([getattr(state, name) for state in stored] for name in ("data", "kind", "version"))]
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, _STATE_SCHEMA, strict=True)], _STATE_SCHEMA)

@@ -53,6 +53,11 @@ def whole(table: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, kind)
 
 
+def widened(array: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    """Return values that were written in a narrower type in that of today."""
+    return array if array.type == kind else array.cast(kind)
+
+
 def validity(array: pa.Array) -> BoolArray | None:
     """Return which values are not null; None if all are not."""
     if not array.null_count:

@@ -12,15 +12,18 @@ to `install`. So an operator needs to know nothing of moves, recovery or storage
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
 
+from evenflow.model import Contents, Epoch
 from evenflow.model.slots import FloatArray, IntArray
 
 SLOT = "__slot"  # int32, first column of every state table
+LATEST: Epoch = sys.maxsize  # an epoch after all others
 HASH = "__hash"  # int64, the hash that decided the slot of the row's key
 
 
@@ -40,12 +43,18 @@ class Folded:
 class Resident(Protocol):
     """The state of all slots that one lane holds in memory. After an error of `fold` it must be thrown away."""
 
-    def fold(self, rows: pa.Table, slots: IntArray) -> Folded:
-        """Fold rows into the state; `slots[i]` is the slot of row i, ascending, input order within a slot."""
+    def fold(self, rows: pa.Table, slots: IntArray, epoch: Epoch = LATEST) -> Folded:
+        """Fold rows of an epoch into the state; `slots[i]` is the slot of row i, ascending, input order within a slot.
+
+        What the operator has been keeping since a later epoch only does not see them.
+        """
         ...
 
     def install(self, state: pa.Table) -> None:
-        """Insert or overwrite state rows, of resident or of new slots; of several rows for one key the last stays."""
+        """Insert or overwrite state rows, of resident or of new slots; of several rows for one key the last stays.
+
+        The table may have been written by the operator before it was changed.
+        """
         ...
 
     def snapshot(self, slots: Sequence[int]) -> pa.Table:
@@ -80,8 +89,12 @@ class Operator(Protocol):
         """Return the value columns that `fold` needs besides the keys; None for all there are."""
         ...
 
-    def fingerprint(self) -> str:
-        """Return a text that changes when state written by an earlier version would no longer fit."""
+    def contents(self, schema: pa.Schema, keys: tuple[str, ...]) -> Contents:
+        """Return what the state is made of, by which a checkpoint knows whether it can go on from it."""
+        ...
+
+    def resumed(self, contents: Contents) -> Operator:
+        """Return the operator as it goes on from a checkpoint that holds `contents`."""
         ...
 
     def output_schema(self, schema: pa.Schema, keys: tuple[str, ...]) -> pa.Schema:

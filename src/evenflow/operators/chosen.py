@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from evenflow.model.slots import IntArray
-from evenflow.operators.arrays import take, validity
+from evenflow.operators.arrays import grown, take, validity
 from evenflow.operators.column import Block, Column
 from evenflow.operators.values import values_for
 
@@ -44,11 +44,42 @@ class Chosen(Column):
 
 
 class First(Chosen):
-    """The value of the first row, be it null: the one with which the state row was born."""
+    """The value of the first row, be it null; so it is also kept whether there has been one."""
+
+    def __init__(self, name: str, kind: pa.DataType) -> None:
+        """Start empty."""
+        super().__init__(name, kind)
+        self._seen = np.empty(0, np.bool_)
+        self.fields = (self.result, pa.field(f"{name}.seen", pa.bool_()))
+
+    def reserve(self, capacity: int, used: int) -> None:
+        super().reserve(capacity, used)
+        if len(self._seen) < capacity:
+            self._seen = grown(self._seen, capacity, used)
+
+    def start(self, low: int, high: int) -> None:
+        super().start(low, high)
+        self._seen[low:high] = False
 
     def fold(self, block: Block, values: pa.Array) -> None:
-        born = block.touched >= block.born
-        self._values.put(block.touched[born], take(values, block.starts[born]))
+        fresh = ~self._seen[block.touched]
+        rows = block.touched[fresh]
+        self._values.put(rows, take(values, block.starts[fresh]))
+        self._seen[rows] = True
+
+    def read(self, rows: IntArray) -> list[pa.Array]:
+        return [*super().read(rows), pa.array(self._seen[rows])]
+
+    def write(self, rows: IntArray, state: list[pa.Array]) -> None:
+        super().write(rows, state)
+        self._seen[rows] = state[1].to_numpy(zero_copy_only=False)
+
+    def keep(self, rows: IntArray) -> None:
+        super().keep(rows)
+        self._seen = self._seen[rows]
+
+    def nbytes(self, used: int) -> int:
+        return super().nbytes(used) + used
 
 
 class Last(Chosen):

@@ -19,12 +19,11 @@ class Block:
     """Input rows as the columns see them.
 
     `rows[i]` is the state row of input row i, `first[i]` the position at which that state row comes first in the
-    block; state rows from `born` on are new in this block; `slots[i]` is the slot of input row i.
+    block; `slots[i]` is the slot of input row i.
     """
 
     rows: IntArray
     first: Array
-    born: int
     slots: IntArray
 
     @cached_property

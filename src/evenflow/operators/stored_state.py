@@ -27,10 +27,11 @@ _PROTOCOL = 5  # fixed, so that the same state gives the same bytes whatever Pyt
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """Bytes, and how to read them."""
+    """Bytes, how to read them, and the version of the operator that wrote them."""
 
     kind: str
     data: bytes
+    version: int = 1
 
 
 class StateCodec:
@@ -46,21 +47,24 @@ class StateCodec:
         """What the operator can name."""
         return Reach(self._operator)
 
-    def store(self, state: Any) -> StoredState:
+    def store(self, state: Any, version: int = 1) -> StoredState:
         """Write a state object."""
+        return StoredState(*self._written(state), version)
+
+    def _written(self, state: Any) -> tuple[str, bytes]:
         if isinstance(state, pa.Table | pa.RecordBatch):
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, state.schema) as writer:
                 writer.write(state)
-            return StoredState(TABLE if isinstance(state, pa.Table) else BATCH, sink.getvalue().to_pybytes())
+            return TABLE if isinstance(state, pa.Table) else BATCH, sink.getvalue().to_pybytes()
         if not self._needs_names:
             try:
-                return StoredState(PICKLE, pickle.dumps(state, _PROTOCOL))
+                return PICKLE, pickle.dumps(state, _PROTOCOL)
             except Exception:  # noqa: BLE001 - pickle raises whatever a class's own methods do
                 data = self._with_names(state)
                 self._needs_names = True
-                return StoredState(PICKLE, data)
-        return StoredState(PICKLE, self._with_names(state))
+                return PICKLE, data
+        return PICKLE, self._with_names(state)
 
     def load(self, stored: StoredState) -> Any:
         """Read a state object. Pickles come from our own checkpoint; who can write there can run code anyway."""

@@ -146,8 +146,7 @@ class StreamWriter:
             keys=stream.keys,
             key_types=tuple(str(stream.schema.field(key).type) for key in stream.keys),
             slots=options.slots,
-            operator=stream.operator.fingerprint(),
-            input_schema=stream.schema.to_string(show_field_metadata=False, show_schema_metadata=False),
+            contents=stream.operator.contents(stream.schema, stream.keys),
             output_mode=self._mode,
             created_at_s=time.time(),
         )
@@ -160,7 +159,7 @@ class StreamWriter:
         base = LaneConfig(
             0,
             checkpoint.folder.location,
-            stream.operator,
+            stream.operator.resumed(checkpoint.identity.contents),
             stream.schema,
             stream.keys,
             options.slots,

@@ -17,9 +17,12 @@ what is removed is needed by nobody.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+
+import msgspec
 
 from evenflow.errors import CheckpointMismatchError, ProtocolError
 from evenflow.model import Epoch, RoutingTable, SlotId
@@ -52,6 +55,9 @@ from evenflow.state.records import (
 )
 from evenflow.state.runs import claimed, refuse_if_taken_over
 from evenflow.state.storage import TEMPORARY, NameTakenError
+from evenflow.state.succession import Difference, differences, remarks, succeeded
+
+_log = logging.getLogger(__name__)
 
 SUBFOLDER = "evenflow"
 FOLD_EVERY = 16
@@ -61,8 +67,6 @@ _COMPARED = {
     "keys": ("key columns", "give keyed() the same columns in the same order"),
     "key_types": ("types of the key columns", "cast the keys to the types they had"),
     "slots": ("number of slots", "give balance() the same slots"),
-    "operator": ("operator", "use the operator of before"),
-    "input_schema": ("schema of the input", "select the same columns with the same types"),
     "output_mode": ("output mode", "give outputMode() the mode of before"),
 }
 
@@ -124,7 +128,7 @@ class Checkpoint:
     def __init__(self, folder: Folder, identity: Identity, ledger: Ledger, fold_every: int) -> None:
         """Use `open`."""
         self.folder = folder
-        self.identity = identity
+        self.identity = identity  # until the checkpoint is taken over, `contents` are those that are wanted
         self._run: Run | None = None
         self._base = (ledger.sequence, ledger.frontier)
         self._ledger = ledger
@@ -145,19 +149,24 @@ class Checkpoint:
             with suppress(NameTakenError):  # whoever was faster; it is compared below
                 folder.write_json(IDENTITY, identity, exclusive=True)
         stored = folder.read_json(IDENTITY, Identity)
-        _refuse_other(folder, stored, identity)
-        return cls(folder, stored, load(folder, stored.slots), fold_every)
+        ledger = load(folder, stored.slots)
+        _refuse_other(folder, _as_of(stored, ledger), identity)
+        return cls(folder, msgspec.structs.replace(stored, contents=identity.contents), ledger, fold_every)
 
     def take_over(self) -> None:
         """Begin a run: from here on this one writes, and whoever has written until now is stopped by its next step."""
         run = claimed(self.folder)
-        stored = self.folder.read_json(IDENTITY, Identity)
+        created = self.folder.read_json(IDENTITY, Identity)
+        ledger = load(self.folder, created.slots)
+        stored = _as_of(created, ledger)
         _refuse_other(self.folder, stored, self.identity)
-        ledger = load(self.folder, stored.slots)
+        ledger.contents = succeeded(stored.contents, self.identity.contents, ledger.accepted + 1)
         for name, record in _first_records(ledger, run):
             self.folder.write_json(name, record, exclusive=True)
         refuse_if_taken_over(self.folder, run)
-        self.identity, self._run = stored, run
+        for remark in remarks(stored.contents, ledger.contents):
+            _log.warning("checkpoint %s: %s", self.folder.storage.address(""), remark)
+        self.identity, self._run = msgspec.structs.replace(stored, contents=ledger.contents), run
         self._ledger, self._base = ledger, (ledger.sequence, ledger.frontier)
 
     def refuse_if_taken_over(self) -> None:
@@ -362,18 +371,24 @@ def _refuse_strangers(location: Folder, folder: Folder) -> None:
 
 def _refuse_other(folder: Folder, stored: Identity, identity: Identity) -> None:
     """Refuse a query that is not the one that wrote the checkpoint, field by field."""
-    changed = [name for name in _COMPARED if getattr(stored, name) != getattr(identity, name)]
-    if not changed:
+    found = [
+        Difference(f"{what}: was {_shown(getattr(stored, name))}, is {_shown(getattr(identity, name))}", remedy)
+        for name, (what, remedy) in _COMPARED.items()
+        if getattr(stored, name) != getattr(identity, name)
+    ]
+    found += differences(stored.contents, identity.contents)
+    if not found:
         return
-    differences = "; ".join(
-        f"{_COMPARED[name][0]}: was {_shown(getattr(stored, name))}, is {_shown(getattr(identity, name))}"
-        for name in changed
-    )
-    remedies = ", ".join(_COMPARED[name][1] for name in changed)
+    whats, remedies = "; ".join(each.what for each in found), ", ".join(each.remedy for each in found)
     raise CheckpointMismatchError(
         f"checkpoint {folder.storage.address('')} is of another query, or of this one before it was changed "
-        f"({differences}). To go on from it, {remedies}; or start with a new checkpoint location. It was not touched."
+        f"({whats}). To go on from it, {remedies}; or start with a new checkpoint location. It was not touched."
     )
+
+
+def _as_of(created: Identity, ledger: Ledger) -> Identity:
+    """Return the identity as it is now: the contents are those of the run that wrote last."""
+    return created if ledger.contents is None else msgspec.structs.replace(created, contents=ledger.contents)
 
 
 def _shown(value: object) -> str:

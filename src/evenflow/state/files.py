@@ -18,7 +18,7 @@ import pyarrow as pa
 from evenflow.errors import DamagedFileError, UnreachableError
 from evenflow.state.storage import Durable, Storage, Write, storage_at
 
-FORMAT = 2
+FORMAT = 3
 
 _ADVICE = (
     "Restore it from a copy of the checkpoint, or start with a new checkpoint location; the query then reads its "

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from evenflow.errors import ProtocolError
-from evenflow.model import Epoch, LaneId, SlotId
+from evenflow.model import Contents, Epoch, LaneId, SlotId
 from evenflow.model.slots import IntArray
 from evenflow.state.files import FileRef
 from evenflow.state.naming import BLOCKS, CHANGES, HANDOFFS, OUTPUTS, SNAPSHOTS, epoch_of
@@ -49,6 +49,7 @@ class Ledger:
     outputs: dict[Epoch, tuple[tuple[LaneId, FileRef], ...]] = field(default_factory=dict)
     holders: Counter[str] = field(default_factory=Counter)
     garbage: list[str] = field(default_factory=list)
+    contents: Contents | None = None  # what the state is made of; None: as when the checkpoint was created
 
     @classmethod
     def empty(cls, slots: int) -> Ledger:
@@ -64,6 +65,7 @@ class Ledger:
             accepted=base.accepted,
             frontier=base.frontier,
             outputs=dict(base.outputs),
+            contents=base.contents,
         )
         parts = [(part, change.file) for change in base.changes for part in change.parts]
         for (slot, version, start, rows), file in sorted(parts, key=lambda found: found[0][1]):
@@ -91,6 +93,7 @@ class Ledger:
             snapshots=tuple(self.snapshots.items()),
             changes=tuple(ChangeFile(files[name], tuple(parts[name])) for name in files),
             outputs=tuple(self.outputs.items()),
+            contents=self.contents,
         )
 
     def copy(self) -> Ledger:

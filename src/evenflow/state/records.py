@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from evenflow.model import Epoch, LaneId, RoutingTable, SlotId
+from evenflow.model import Contents, Epoch, LaneId, RoutingTable, SlotId
 from evenflow.state.files import FileRef
 
 
@@ -14,14 +14,13 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Identity(Record, frozen=True):
-    """Whose checkpoint it is. The query's id and its time of birth are those of the first start."""
+    """Whose checkpoint it is, at its first start: the id stays. What it holds now, if it was changed, a base says."""
 
     query_id: str
     keys: tuple[str, ...]
     key_types: tuple[str, ...]
     slots: int
-    operator: str
-    input_schema: str
+    contents: Contents
     output_mode: str
     created_at_s: float
 
@@ -144,3 +143,4 @@ class Base(Record, frozen=True):
     snapshots: tuple[tuple[SlotId, SlotRef], ...]
     changes: tuple[ChangeFile, ...]
     outputs: tuple[tuple[Epoch, tuple[tuple[LaneId, FileRef], ...]], ...]
+    contents: Contents | None = None  # None: those that the checkpoint was created with

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import pyarrow as pa
 
+from evenflow.model import Contents
 from evenflow.operators import Operator, Resident
 
 _Around = TypeVar("_Around", bound="AroundOperator")
@@ -37,6 +38,10 @@ class AroundOperator:
         if name.startswith("__") or name in self.__dataclass_fields__:
             raise AttributeError(name)
         return getattr(self.operator, name)
+
+    def resumed(self, contents: Contents) -> Self:
+        """Return the same around the operator as it goes on."""
+        return replace(self, operator=self.operator.resumed(contents))
 
     def open(self, schema: pa.Schema, keys: tuple[str, ...], slots: int) -> Resident:
         """Return the state of a lane."""

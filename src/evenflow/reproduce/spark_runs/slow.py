@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from evenflow.model import LaneId
+from evenflow.model import Epoch, LaneId
 from evenflow.model.slots import IntArray
-from evenflow.operators import Folded
+from evenflow.operators import LATEST, Folded
 from evenflow.reproduce.spark_runs.around import AroundOperator, AroundResident
 
 _FOR_EVER_S = 1e9
@@ -57,10 +57,10 @@ def tell(file: Path, pids: Mapping[LaneId, int], spans: Sequence[SlowSpan], zero
 class _SlowResident(AroundResident["SlowLanes"]):
     """State whose rows take longer to fold while its lane is slow."""
 
-    def fold(self, rows: pa.Table, slots: IntArray) -> Folded:
+    def fold(self, rows: pa.Table, slots: IntArray, epoch: Epoch = LATEST) -> Folded:
         """Fold the rows, and take as long as the lane would."""
         began_s = time.time()
-        folded = self.resident.fold(rows, slots)
+        folded = self.resident.fold(rows, slots, epoch)
         lanes = self.around
         until_s = done_at(began_s, rows.num_rows / lanes.capacity, lanes.spans(), lanes.speed)
         time.sleep(max(0.0, until_s - time.time()))
