@@ -48,6 +48,10 @@ class Aggregate:
                 )
             seen[name.lower()] = name
 
+    def __str__(self) -> str:
+        """Look as the user wrote it."""
+        return f"aggregate({', '.join(f'{name}={agg}' for name, agg in self.aggregates.items())})"
+
     def needs_hash(self, schema: pa.Schema, keys: tuple[str, ...]) -> bool:
         check_keys(schema, keys)
         return not is_direct(schema, keys)

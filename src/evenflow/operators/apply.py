@@ -84,6 +84,10 @@ class Apply:
         self.operator = operator
         self.clock = clock or NeededTime()
 
+    def __str__(self) -> str:
+        """Name the user's operator."""
+        return f"apply({self.name})"
+
     @property
     def name(self) -> str:
         """The name by which the user's operator is known."""

@@ -128,7 +128,7 @@ class Query:
         engine = self._engine
         config, table = engine.config, engine.controller.table
         print(  # noqa: T201 - Spark prints it too
-            f"== evenflow ==\n{config.operator.fingerprint()}\nby {', '.join(config.keys)}: {table.slots} slots on "
+            f"== evenflow ==\n{config.operator}\nby {', '.join(config.keys)}: {table.slots} slots on "
             f"{len(table.lanes)} lanes, policy {policy_name(engine.controller.policy)}, "
             f"exchange {engine.router.exchange}\n== How rows come to lanes =="
         )

@@ -154,8 +154,10 @@ class StreamWriter:
         _refuse_what_runs(checkpoint)
         _refuse_lost_offsets(checkpoint, location)
         sink = sink_of(checkpoint.folder.location, checkpoint.identity.query_id)
-        checkpoint.take_over()  # another driver that is at it ends with its next step
         query_id = checkpoint.identity.query_id
+        log = QueryLog(label_of(self._name, query_id))
+        for remark in checkpoint.take_over():  # another driver that is at it ends with its next step
+            log.warning(remark)
         base = LaneConfig(
             0,
             checkpoint.folder.location,
@@ -176,7 +178,6 @@ class StreamWriter:
             options.strategy,
             options.controller,
         )
-        log = QueryLog(label_of(self._name, query_id))
         coordinator = Coordinator(spark.sparkContext, lambda lane: replace(base, lane=lane), _group(checkpoint), log)
         faults = Faults.scripted()
         engine = Engine(

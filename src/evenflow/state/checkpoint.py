@@ -17,7 +17,6 @@ what is removed is needed by nobody.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -56,8 +55,6 @@ from evenflow.state.records import (
 from evenflow.state.runs import claimed, refuse_if_taken_over
 from evenflow.state.storage import TEMPORARY, NameTakenError
 from evenflow.state.succession import Difference, differences, remarks, succeeded
-
-_log = logging.getLogger(__name__)
 
 SUBFOLDER = "evenflow"
 FOLD_EVERY = 16
@@ -153,8 +150,11 @@ class Checkpoint:
         _refuse_other(folder, _as_of(stored, ledger), identity)
         return cls(folder, msgspec.structs.replace(stored, contents=identity.contents), ledger, fold_every)
 
-    def take_over(self) -> None:
-        """Begin a run: from here on this one writes, and whoever has written until now is stopped by its next step."""
+    def take_over(self) -> list[str]:
+        """Begin a run: from here on this one writes, and whoever has written until now is stopped by its next step.
+
+        Return what is to be said if the query was changed since the run before.
+        """
         run = claimed(self.folder)
         created = self.folder.read_json(IDENTITY, Identity)
         ledger = load(self.folder, created.slots)
@@ -164,10 +164,9 @@ class Checkpoint:
         for name, record in _first_records(ledger, run):
             self.folder.write_json(name, record, exclusive=True)
         refuse_if_taken_over(self.folder, run)
-        for remark in remarks(stored.contents, ledger.contents):
-            _log.warning("checkpoint %s: %s", self.folder.storage.address(""), remark)
         self.identity, self._run = msgspec.structs.replace(stored, contents=ledger.contents), run
         self._ledger, self._base = ledger, (ledger.sequence, ledger.frontier)
+        return list(remarks(stored.contents, ledger.contents))
 
     def refuse_if_taken_over(self) -> None:
         """Raise TakenOverError if a later run has taken the checkpoint over: then this one must end."""

@@ -39,6 +39,10 @@ class AroundOperator:
             raise AttributeError(name)
         return getattr(self.operator, name)
 
+    def __str__(self) -> str:
+        """Look like the operator within."""
+        return str(self.operator)
+
     def resumed(self, contents: Contents) -> Self:
         """Return the same around the operator as it goes on."""
         return replace(self, operator=self.operator.resumed(contents))
