@@ -126,6 +126,9 @@ class Lanes:
     def last_failure(self, _lane: int) -> str | None:
         return None
 
+    def missing_module(self, _lane: int) -> str | None:
+        return None
+
     def stop(self) -> None:
         """Leave them: nobody waits for a lane of a dead driver."""
 

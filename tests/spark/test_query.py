@@ -259,6 +259,10 @@ def test_stop_restart_and_another_number_of_lanes(bench: Bench) -> None:
         bench.feed(tables[number])
         query = bench.start(totals(bench.stream()).balance(lanes=lanes, slots=16, policy="static"))
         assert query.isActive
+        places = {row["lane"]: (row["pid"], row["host"]) for row in query.lanes()}
+        assert places.keys() == set(range(lanes)), "they are there before the first epoch"
+        assert sum(row["slots"] for row in query.lanes()) == 16
+        assert all(pid and host for pid, host in places.values())
         query.processAllAvailable()
         ids.add(query.id)
         assert {row["lane"] for row in query.lanes()} == set(range(lanes))
@@ -267,6 +271,7 @@ def test_stop_restart_and_another_number_of_lanes(bench: Bench) -> None:
         assert not query.isActive
         assert query.exception() is None
         assert query.awaitTermination(1) is True
+        assert {row["lane"]: (row["pid"], row["host"]) for row in query.lanes()} == places, "also when it has ended"
         bench.no_jobs_are_left()
     assert len(ids) == 1
     expected = Expected(tables)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -338,3 +339,28 @@ def test_an_operator_of_another_name(bench: Bench) -> None:
     bench.run(ef.keyed(bench.stream(), "auction").apply(Nothing()).balance(lanes=1, slots=8))
     with pytest.raises(CheckpointMismatchError, match=r"operator: was .*Nothing.* is .*Other"):
         bench.start(ef.keyed(bench.stream(), "auction").apply(Other()).balance(lanes=1, slots=8))
+
+
+def test_executors_without_evenflow_are_told_of(bench: Bench, tmp_path: Path) -> None:
+    """The Python of the workers is made to know nothing of evenflow."""
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Hides:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] == 'evenflow':\n"
+        '            raise ModuleNotFoundError(f"No module named {name!r}", name=name)\n'
+        "sys.meta_path.insert(0, Hides())\n"
+    )
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{hidden}:$PYTHONPATH" exec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    context = bench.spark.sparkContext
+    usual, context.pythonExec = context.pythonExec, str(python)
+    try:
+        with pytest.raises(EvenflowError, match=r"executors has no module 'evenflow': .*--py-files.*docs/deploy\.md"):
+            bench.start(totals(bench.stream()).balance(lanes=2, slots=8))
+    finally:
+        context.pythonExec = usual
+    bench.no_jobs_are_left()

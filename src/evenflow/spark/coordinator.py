@@ -34,6 +34,7 @@ from evenflow.spark.lanes import lane_task
 
 _RESUBMIT_PAUSE_S = 0.2
 _JOIN_S = 5.0
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 
 lanes_running: Counter[str] = Counter()  # by job group: a lane holds its task slot for as long as it lives
 
@@ -86,6 +87,7 @@ class Coordinator:
         self._listener = Listener((_listening_host(context), 0), backlog=128)
         self._address = self._listener.address
         self._links: dict[int, _Link] = {}
+        self._last: dict[int, Hello] = {}
         self._newest: dict[int, tuple[int, int]] = {}
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -137,6 +139,11 @@ class Coordinator:
             link = self._links.get(lane)
         return link.hello if link else None
 
+    def last_hello_of(self, lane: int) -> Hello | None:
+        """Return who serves a lane, or has served it last."""
+        with self._lock:
+            return self._last.get(lane)
+
     def has_come(self, lane: int) -> bool:
         """Return whether any attempt of a lane was ever there."""
         with self._lock:
@@ -145,6 +152,11 @@ class Coordinator:
     def last_failure(self, lane: int) -> str | None:
         """Return what Spark said when the lane's job failed last."""
         return self._failures[lane][-1] if self._failures.get(lane) else None
+
+    def missing_module(self, lane: int) -> str | None:
+        """Return the module that is not there where the lane's job ran, if that is what it failed of."""
+        found = _MISSING.search(self.last_failure(lane) or "")
+        return found[1] if found else None
 
     def failures_in_a_row(self, lane: int) -> int:
         """Return how often the lane's job has failed since the lane said hello last."""
@@ -212,7 +224,7 @@ class Coordinator:
             self._newest[hello.lane] = number
             self._failures.pop(hello.lane, None)
             old = self._links.get(hello.lane)
-            self._links[hello.lane] = _Link(hello, connection)
+            self._links[hello.lane], self._last[hello.lane] = _Link(hello, connection), hello
             # Under the lock, for whoever hears of an attempt must have heard of the end of the one before.
             if old is not None:
                 self.events.put(Lost(hello.lane, old.hello.token))

@@ -409,6 +409,13 @@ class Engine:
     def _refuse_to_wait(self, deadline: float) -> None:
         """Raise if a lane will not come: its job fails time and again, or takes too long. One that loads state may."""
         missing = self.conductor.missing()
+        module = next(filter(None, map(self.coordinator.missing_module, missing)), None)
+        if module is not None:
+            raise EvenflowError(
+                f"the Python of Spark's executors has no module {module!r}: install it there (pip install in their "
+                f"image, or an environment sent along with spark.archives), or send it with --py-files {module}.zip "
+                f"if what it needs itself is there. See docs/deploy.md"
+            )
         hopeless = [lane for lane in missing if self.coordinator.failures_in_a_row(lane) >= _HOPELESS]
         late = [lane for lane in missing if not self.coordinator.has_come(lane) and time.monotonic() > deadline]
         if hopeless or late:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,17 @@ from evenflow.spark.ending import SparkRun
 from evenflow.spark.engine import PATIENCE_S, Engine
 from evenflow.spark.internals import CallerJobs, hide_progress_bar, show_progress_bar, spark_schema, stop_timeout_s
 from evenflow.spark.progress import Step
+
+# What `lanes()` says of a lane before its first epoch.
+_NOTHING_DONE: dict[str, Any] = {
+    "epoch": None,
+    "rows": 0,
+    "busy_s": 0.0,
+    "idle_s": 0.0,
+    "state_rows": 0,
+    "state_bytes": 0,
+    "attempt": None,
+}
 
 
 class Query:
@@ -142,11 +154,18 @@ class Query:
     # --- evenflow's own ------------------------------------------------------------------------------------------
 
     def lanes(self) -> list[dict[str, Any]]:
-        """What each lane did last, and where it runs."""
-        rows = self._engine.progress.lane_rows()
-        hellos = {row["lane"]: self._engine.coordinator.hello_of(row["lane"]) for row in rows}
-        places = {lane: {"pid": hello.pid, "host": hello.host} if hello else {} for lane, hello in hellos.items()}
-        return [{**row, **places[row["lane"]]} for row in rows]
+        """What each lane did last, and where it runs, or has run; None for what is not known yet."""
+        engine = self._engine
+        done = {row["lane"]: row for row in engine.progress.lane_rows()}
+        owned = Counter(engine.controller.table.owners.tolist())
+        return [
+            {**_NOTHING_DONE, "lane": lane, "slots": owned[lane], **done.get(lane, {}), **self._place(lane)}
+            for lane in sorted(engine.conductor.lanes)
+        ]
+
+    def _place(self, lane: int) -> dict[str, Any]:
+        hello = self._engine.coordinator.last_hello_of(lane)
+        return {"pid": hello and hello.pid, "host": hello and hello.host, "executor": hello and hello.executor}
 
     def slots(self) -> list[dict[str, Any]]:
         """What each slot cost in the newest epoch, and where it is."""

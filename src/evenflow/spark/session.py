@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -17,13 +19,15 @@ from evenflow.errors import EvenflowError
 
 # For a minute's run, code that is compiled quickly beats code that runs quickly.
 _QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-_TOLD = 600  # characters of Spark's log that an error shows
+_TOLD = 600  # characters of what Spark says that an error shows
+_NO_JAVA = r"JAVA_HOME is not set|java: (command )?not found|JAVA_NOT_FOUND|/bin/java: No such file"
 
 
 def quiet_session(task_slots: int, log: Path) -> SparkSession:
     """Start Spark with `task_slots` on this machine; what the JVM has to say goes to the file `log`."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    old = log.stat().st_size if log.exists() else 0
     try:
         with _stderr_to(log):
             session = (
@@ -38,11 +42,9 @@ def quiet_session(task_slots: int, log: Path) -> SparkSession:
                 .config("spark.sql.session.timeZone", "UTC")
                 .getOrCreate()
             )
-    except (PySparkException, OSError) as error:
-        said = log.read_text(errors="replace")[-_TOLD:].strip() if log.exists() else ""
-        raise EvenflowError(
-            f"Spark does not start; it needs Java 17 or newer (`make java`): {said or error}"
-        ) from error
+    except (PySparkException, Py4JError, OSError) as error:
+        said = log.read_bytes()[old:].decode(errors="replace") if log.exists() else ""
+        raise EvenflowError(f"Spark does not start: {_why(f'{said}{error}')}") from error
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's own cancels all jobs first
     return session
@@ -59,3 +61,20 @@ def _stderr_to(log: Path) -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+def _why(said: str) -> str:
+    """Return what keeps Spark from starting, out of all that it says, and what to do."""
+    if (unknown := re.search(r"UnknownHostException: ([^\s:]+)", said)) is not None:
+        return (
+            f"the name {unknown[1]!r}, which stands for this machine, does not resolve. Set SPARK_LOCAL_IP=127.0.0.1 "
+            f"and SPARK_LOCAL_HOSTNAME=localhost, or add a line '127.0.0.1 {unknown[1]}' to /etc/hosts"
+        )
+    if re.search(_NO_JAVA, said) is not None:
+        return "it needs Java 17 or newer (`make java`), and finds none: see that `java` is on PATH, or set JAVA_HOME"
+    if "UnsupportedClassVersionError" in said:
+        return "it needs Java 17 or newer (`make java`), and finds an older one: set JAVA_HOME to a newer one"
+    causes = re.findall(
+        r"^(?:Caused by: |Exception in thread \S+ |[:\s]*)([\w.$]+(?:Exception|Error): .+)$", said, re.MULTILINE
+    )
+    return causes[-1] if causes else said[-_TOLD:].strip()

@@ -15,7 +15,7 @@ from evenflow.model.registry import fitted, fitted_options
 from evenflow.operators import HASH, SLOT, Agg, Aggregate, Apply, Operator, SlotOperator
 from evenflow.policies import DEFAULT_POLICY, Policy, policy_of
 from evenflow.spark.conductor import Handover
-from evenflow.spark.internals import arrow_schema, schema_of_ddl
+from evenflow.spark.internals import arrow_schema, refuse_spark_connect, schema_of_ddl
 from evenflow.spark.options import BRAKES, MAX_LAG, PATIENCE, BalanceOptions
 from evenflow.spark.route import Exchange
 from evenflow.spark.writer import StreamWriter
@@ -23,6 +23,7 @@ from evenflow.spark.writer import StreamWriter
 
 def keyed(stream: DataFrame, *keys: str) -> KeyedStream:
     """Group a streaming DataFrame by one or more columns; nulls are keys like any other."""
+    refuse_spark_connect(stream)
     if not stream.isStreaming:
         raise InputError("keyed: expected a streaming DataFrame (spark.readStream...), got a batch one")
     if not keys:
