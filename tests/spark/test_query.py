@@ -468,5 +468,6 @@ def test_the_output_of_a_killed_run_is_not_read_twice(bench: Bench) -> None:
     """What the sink is in the middle of writing is hidden from readers."""
     bench.feed(one_bid_per_key(0))
     bench.run(totals(bench.stream()).balance(lanes=2, slots=8))
-    names = [path.name for path in Path(bench.out).iterdir()]
+    names = [path.name for path in Path(bench.out).iterdir() if path.name != "_evenflow"]
+    assert len(names) == 2
     assert all(name.startswith("part-epoch0000000000-") for name in names)

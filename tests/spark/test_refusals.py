@@ -52,13 +52,6 @@ WRONG: dict[str, Words] = {
     "unknown column": (lambda df: ef.keyed(df, "auction").agg(n=ef.sum("prise")), "there is no column 'prise'"),
     "a sum of text": (lambda df: ef.keyed(df, "auction").agg(n=ef.sum("bidder")), "bidder"),
     "a class": (lambda df: ef.keyed(df, "auction").apply(Nothing), "apply"),  # type: ignore[arg-type]
-    "unknown format": (lambda df: totals(df).writeStream.format("parkett"), "no sink for format 'parkett'; known: "),
-    "unknown mode": (lambda df: totals(df).writeStream.outputMode("append"), "outputMode is update or complete"),
-    "two triggers": (
-        lambda df: totals(df).writeStream.trigger(processingTime="1 s", availableNow=True),
-        "trigger takes either",
-    ),
-    "no trigger": (lambda df: totals(df).writeStream.trigger(), "trigger takes either"),
 }
 
 
@@ -91,7 +84,7 @@ def test_task_slots_that_another_query_holds(bench: Bench) -> None:
     running = bench.start(totals(bench.stream()).balance(lanes=2, slots=8))
     other = totals(bench.stream()).balance(lanes=2, slots=8).writeStream
     with pytest.raises(InputError, match=r"has 4, of which lanes of other queries hold 2: 1 are missing"):
-        other.option("checkpointLocation", str(bench.place / "other")).start()
+        other.option("checkpointLocation", str(bench.place / "other")).start(str(bench.place / "other_out"))
     assert not (bench.place / "other").exists()
     running.processAllAvailable()
 
@@ -126,8 +119,10 @@ def test_no_checkpoint_location(untouched: Bench) -> None:
 
 def test_no_path_and_no_name(untouched: Bench) -> None:
     stateful = totals(untouched.stream()).balance(lanes=2)
-    with pytest.raises(InputError, match=r"format 'json' needs a path: start\('out'\)"):
+    with pytest.raises(InputError, match=r"format 'json' needs a path: start\('out'\).*format\('noop'\)"):
         untouched.writer(stateful, "json").start()
+    with pytest.raises(InputError, match=r"format 'parquet' needs a path: start\('out'\).*format\('noop'\)"):
+        stateful.writeStream.option("checkpointLocation", str(untouched.place / "checkpoint")).start()
     with pytest.raises(InputError, match="the memory sink needs queryName"):
         untouched.writer(stateful, "memory").start()
 
@@ -172,9 +167,13 @@ def test_complete_mode_of_files(untouched: Bench) -> None:
 TABLES: dict[str, tuple[str, str]] = {
     "another format": ("TABLE {} (auction long) USING json", "a table of format parquet, but {} is one of format json"),
     "a view": ("VIEW {} AS SELECT 1 AS auction", "expected a table of format parquet, but {} is a view"),
-    "partitions": (
-        "TABLE {} (total long, n long, last long, auction long) USING parquet PARTITIONED BY (auction)",
-        "{} is partitioned by auction, and files are added to tables without partitions only",
+    "other partitions": (
+        "TABLE {} (auction long, total long, n long, last long) USING parquet PARTITIONED BY (last)",
+        "{} is partitioned by last, and partitionBy says n: leave partitionBy out",
+    ),
+    "buckets": (
+        "TABLE {} (auction long, total long, n long, last long) USING parquet CLUSTERED BY (n) INTO 2 BUCKETS",
+        "{} is bucketed, and files are added to tables without buckets only",
     ),
     "other columns": (
         "TABLE {} (auction long, total double) USING parquet",
@@ -190,7 +189,9 @@ def test_a_table_that_is_there_and_does_not_fit(untouched: Bench, name: str) -> 
     untouched.spark.sql("CREATE " + statement.format(table))
     try:
         with pytest.raises(InputError, match=message.format(table)):
-            untouched.writer(totals(untouched.stream()).balance(lanes=2)).toTable(table)
+            untouched.writer(totals(untouched.stream()).balance(lanes=2)).toTable(
+                table, partitionBy="n" if name == "other partitions" else None
+            )
         assert untouched.spark.table(table).count() == (1 if name == "a view" else 0)
     finally:
         untouched.spark.sql(f"DROP {statement.split()[0]} {table}")
@@ -226,13 +227,13 @@ def test_complete_mode_of_ones_own_state(untouched: Bench) -> None:
 )
 def test_a_location_that_cannot_be_reached(untouched: Bench, location: str, message: str) -> None:
     where = location if "://" in location else str(untouched.place / location)
-    writer = totals(untouched.stream()).balance(lanes=2).writeStream.option("checkpointLocation", where)
+    writer = totals(untouched.stream()).balance(lanes=2).writeStream.format("noop").option("checkpointLocation", where)
     with pytest.raises(UnreachableError, match=message):
         untouched.started(writer.start())
 
 
 def test_a_location_that_holds_something_else(untouched: Bench) -> None:
-    writer = totals(untouched.stream()).balance(lanes=2).writeStream
+    writer = totals(untouched.stream()).balance(lanes=2).writeStream.format("noop")
     with pytest.raises(CheckpointMismatchError, match=r"belongs to something else: it holds 00000\.parquet"):
         writer.option("checkpointLocation", str(untouched.place / "in")).start()
 

@@ -270,7 +270,7 @@ def test_a_format_of_before_the_first_release_is_not_guessed_at(tmp_path: Path) 
 def test_locations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     spaced = f"{tmp_path}/with space"
-    cases = {"rel": f"{tmp_path}/rel", spaced: spaced, f"file://{tmp_path}/a%20b/": f"{tmp_path}/a b"}
+    cases = {"rel": f"{tmp_path}/rel", spaced: spaced, f"file://{tmp_path}/a b%20c/": f"{tmp_path}/a b%20c"}
     for location, root in {**cases, f"file:{tmp_path}/c": f"{tmp_path}/c"}.items():
         assert storage_at(location) == LocalStorage(root)
 

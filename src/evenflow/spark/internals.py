@@ -65,6 +65,17 @@ def task_slots(context: SparkContext) -> int:
     return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
 
 
+def qualified(context: SparkContext, path: str) -> str:
+    """Return a path with its filesystem, as Spark understands it; PySpark has no other way to ask.
+
+    One without a scheme lies on Hadoop's default filesystem, a relative one below the JVM's working directory.
+    """
+    jvm: Any = context._jvm  # noqa: SLF001 - as said above
+    place = jvm.org.apache.hadoop.fs.Path(path)
+    filesystem = place.getFileSystem(context._jsc.hadoopConfiguration())  # noqa: SLF001 - as said above
+    return str(filesystem.makeQualified(place).toString())
+
+
 def use_this_python(context: SparkContext) -> None:
     """Have local workers run this very Python, unless the user has named one.
 

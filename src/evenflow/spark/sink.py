@@ -1,32 +1,24 @@
 """Publish: the outputs of committed epochs go to the sink, in epoch order, each epoch once.
 
 After a crash an epoch may be published again, and a driver that was taken over may still be publishing the one it was
-at. Both publish the same committed files, under names that depend on the epoch only, so whoever is second replaces the
-first with the same. `foreachBatch` gets the epoch's number, as in Spark, to do likewise. Delta knows epochs itself.
+at. Both publish the same committed files. Files get names that depend on the query and the epoch only (`filesink`), so
+whoever is second replaces the first with the same. `foreachBatch` gets the epoch's number, as in Spark, to do likewise.
+Delta knows epochs itself.
 """
 
 from __future__ import annotations
 
-import contextlib
-import re
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyarrow import fs
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.types import StructType
 
-from evenflow.errors import InputError
-from evenflow.state import FileRef, Folder, filesystem_at
+from evenflow.state import FileRef, Folder
 
-_WHAT = "the sink's path"
-_STAGED = "_evenflow"  # where epochs are written before they are moved into place; readers skip it
-_HALF_WRITTEN = re.compile(r"\.part-epoch(\d+)-")
-FILE_FORMATS = ("parquet", "json", "csv", "orc", "text", "avro")
+Write: TypeAlias = Callable[[DataFrame, int], None]
 
 
 class Sink(Protocol):
@@ -43,7 +35,7 @@ class FrameSink:
     spark: SparkSession
     location: str
     schema: StructType
-    write: Callable[[DataFrame, int], None]
+    write: Write
 
     def publish(self, epoch: int, files: Sequence[FileRef]) -> None:
         """Read the files in Spark tasks, so that the driver holds none of their rows."""
@@ -78,78 +70,6 @@ def _reader(location: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.R
 
 
 @dataclass
-class ParquetSink:
-    """Writes Parquet files straight from the lanes' Arrow outputs, without a Spark job in between."""
-
-    location: str
-    path: str
-    compression: str = "snappy"
-    _driver: str = field(default_factory=lambda: secrets.token_hex(4))  # no two write to the same hidden file
-    _is_tidy: bool = False
-
-    def publish(self, epoch: int, files: Sequence[FileRef]) -> None:
-        """Write a file per lane; doing it again leaves the same files."""
-        filesystem, root = filesystem_at(self.path, _WHAT)
-        filesystem.create_dir(root)
-        if not self._is_tidy:
-            _remove_what_was_left(filesystem, root, epoch)
-            self._is_tidy = True
-        folder = Folder.at(self.location)
-        for number, file in enumerate(files):
-            name = f"{_prefix(epoch)}{number:05d}.{self.compression}.parquet"
-            # Readers skip names that begin with a dot, so they see the whole file or none.
-            hidden = f"{root}/.{name}.{self._driver}"
-            pq.write_table(folder.read_table(file), hidden, compression=self.compression, filesystem=filesystem)
-            filesystem.move(hidden, f"{root}/{name}")
-
-
-@dataclass
-class FileSink:
-    """Writes each epoch with Spark's own writer to a hidden folder, then moves the files into place."""
-
-    kind: str
-    path: str
-    options: Mapping[str, str] = field(default_factory=dict)
-
-    def __call__(self, frame: DataFrame, epoch: int) -> None:
-        """Publish one epoch; doing it again leaves the same files, and so does another driver that is at it as well."""
-        filesystem, root = filesystem_at(self.path, _WHAT)
-        staged = f"{_STAGED}/.{_prefix(epoch)}{secrets.token_hex(4)}"
-        frame.write.format(self.kind).options(**self.options).save(f"{self.path}/{staged}")
-        # If it is gone, the epoch was published long ago: what is there now must not be touched.
-        written = filesystem.get_file_info(fs.FileSelector(f"{root}/{staged}"))
-        parts = sorted(entry.path for entry in written if entry.base_name.startswith("part-"))
-        endings = [path.rsplit("/", 1)[-1].partition(".")[2] for path in parts]
-        names = [f"{_prefix(epoch)}{number:05d}.{ending}" for number, ending in enumerate(endings)]
-        for path, name in zip(parts, names, strict=True):
-            filesystem.move(path, f"{root}/{name}")
-        for old in _files_in(filesystem, root):
-            if old.base_name.startswith(_prefix(epoch)) and old.base_name not in names:
-                filesystem.delete_file(old.path)
-        filesystem.delete_dir(f"{root}/{staged}")
-        _remove_what_was_left(filesystem, f"{root}/{_STAGED}", epoch)
-
-
-def _remove_what_was_left(filesystem: fs.FileSystem, folder: str, epoch: int) -> None:
-    """Remove what drivers that were killed have half-written of older epochs."""
-    for found in filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True)):
-        half = _HALF_WRITTEN.match(found.base_name)
-        if half and int(half[1]) < epoch:
-            with contextlib.suppress(FileNotFoundError):
-                (filesystem.delete_dir if found.type == fs.FileType.Directory else filesystem.delete_file)(found.path)
-
-
-def _prefix(epoch: int) -> str:
-    """Return how the names of an epoch's files begin; nothing else decides them, so a second try replaces the first."""
-    return f"part-epoch{epoch:010d}-"
-
-
-def _files_in(filesystem: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
-    found = filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True))
-    return [entry for entry in found if entry.type == fs.FileType.File]
-
-
-@dataclass
 class DeltaSink:
     """Adds to a Delta table, or replaces all that is in it; Delta skips an epoch that it has seen from this query."""
 
@@ -157,12 +77,14 @@ class DeltaSink:
     query_id: str
     options: Mapping[str, str] = field(default_factory=dict)
     replaces: bool = False
+    partitions: Sequence[str] = ()
 
     def __call__(self, frame: DataFrame, epoch: int) -> None:
         """Publish one epoch."""
         once = {"txnAppId": self.query_id, "txnVersion": str(epoch)}
         mode = "overwrite" if self.replaces else "append"
-        self.save(frame.write.format("delta").options(**self.options, **once).mode(mode))
+        writer = frame.write.format("delta").options(**self.options, **once).mode(mode)
+        self.save(writer.partitionBy(*self.partitions) if self.partitions else writer)
 
 
 @dataclass
@@ -182,27 +104,11 @@ class MemorySink:
         frame.sparkSession.createDataFrame(rows, frame.schema).createOrReplaceTempView(self.name)
 
 
-def console_sink(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
-    """Return a sink that prints each epoch, like Spark's."""
-    rows = int(options.get("numRows", "20"))
-    truncate = options.get("truncate", "true").lower() != "false"
+def console_sink(rows: int, *, truncate: bool) -> Write:
+    """Return a sink that prints the first rows of each epoch, like Spark's."""
 
     def show(frame: DataFrame, epoch: int) -> None:
         print(f"-------------------------------------------\nEpoch: {epoch}\n" + "-" * 43)  # noqa: T201 - it is a console
         frame.show(rows, truncate)
 
     return show
-
-
-def refuse_unreachable(path: str) -> None:
-    """Raise if files cannot be published there; whether they may be is seen when it is done."""
-    filesystem_at(path, _WHAT)
-
-
-def refuse_unknown_format(kind: str) -> None:
-    """Raise if there is no sink of that name."""
-    known = (*FILE_FORMATS, "console", "delta", "memory", "noop")
-    if kind not in known:
-        raise InputError(
-            f"writeStream: there is no sink for format {kind!r}; known: {', '.join(known)}, or foreachBatch"
-        )

@@ -1,18 +1,18 @@
-"""Tables of the catalog as sinks: made when the query starts, and published to like folders of files, or by Delta."""
+"""Tables of the catalog as outlets: made when the query starts, and published to like folders of files, or by Delta."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from evenflow.errors import InputError
-from evenflow.spark.sink import FILE_FORMATS, DeltaSink, FileSink
+from evenflow.spark.filesink import FILE_FORMATS, FileSink, QueryFiles, refuse_to_replace_files
+from evenflow.spark.owners import Mark, OutputFolder
+from evenflow.spark.said import Said
+from evenflow.spark.sink import DeltaSink, FrameSink, Sink, Write
 
-_Publish: TypeAlias = Callable[[DataFrame, int], None]
 _FORMATS = (*FILE_FORMATS, "delta")
 
 
@@ -20,50 +20,118 @@ _FORMATS = (*FILE_FORMATS, "delta")
 class Table:
     """A table that results are to go to: there already, or to be made."""
 
-    spark: SparkSession
+    said: Said
     name: str
     kind: str
+    partitions: tuple[str, ...]
+    publishes: bool = True
+    outlives: bool = True
 
     @classmethod
-    def named(cls, spark: SparkSession, name: str, kind: str | None, schema: StructType) -> Table:
-        """Return the table; raise if rows of `schema` cannot be added to it. Nothing is made or changed yet."""
+    def named(cls, said: Said, name: str, default: Callable[[], str]) -> Table:
+        """Return the table, of format `default` if it is new; raise if the rows do not fit it. Nothing is made yet."""
+        is_there = said.spark.catalog.tableExists(name)
+        kind = said.kind if is_there else said.kind or default()
         if kind is not None and kind not in _FORMATS:
             raise InputError(f"toTable: a table's format is one of {', '.join(_FORMATS)}, got {kind!r}")
-        if not spark.catalog.tableExists(name):
-            return cls(spark, name, kind or "parquet")
-        provider = _described(spark, name).get("Provider", "").lower()
+        table = cls._there(said, name) if is_there else cls(said, name, str(kind), said.partitions)
+        if table.kind in FILE_FORMATS:
+            refuse_to_replace_files(table.kind, replaces=said.replaces)
+        return table
+
+    @classmethod
+    def _there(cls, said: Said, name: str) -> Table:
+        """Return a table of the catalog; raise unless its format, columns, partitions and place are what is asked."""
+        described = _described(said.spark, name)
+        kind, provider = said.kind, described.get("Provider", "").lower()
         if provider not in ((kind,) if kind else _FORMATS):
             raise InputError(
                 f"toTable: expected a table of format {kind or ' or '.join(_FORMATS)}, but {name} is "
                 f"{f'one of format {provider}' if provider else 'a view'}: choose another name, or that format"
             )
-        columns = spark.catalog.listColumns(name)
-        partitions = [column.name for column in columns if column.isPartition]
-        if partitions and provider != "delta":
+        columns = said.spark.catalog.listColumns(name)
+        partitions = tuple(column.name for column in columns if column.isPartition)
+        if said.partitions and said.partitions != partitions:
             raise InputError(
-                f"toTable: {name} is partitioned by {', '.join(partitions)}, and files are added to tables without "
-                f"partitions only: choose another table, or write to this one in foreachBatch"
+                f"toTable: {name} is partitioned by {', '.join(partitions) or 'nothing'}, and partitionBy says "
+                f"{', '.join(said.partitions)}: leave partitionBy out, or choose another table"
+            )
+        if provider != "delta" and any(column.isBucket for column in columns):
+            raise InputError(
+                f"toTable: {name} is bucketed, and files are added to tables without buckets only: choose another "
+                f"table, or write to this one in foreachBatch"
             )
         have = [(column.name, column.dataType) for column in columns]
-        need = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+        fields = sorted(said.schema.fields, key=lambda field: _place(field.name, partitions))
+        need = [(field.name, field.dataType.simpleString()) for field in fields]
         if have != need:
             raise InputError(f"toTable: {name} is there with columns {_told(have)}; the query puts out {_told(need)}")
-        return cls(spark, name, provider)
+        path = said.path
+        if path is not None and not _same_place(path, described.get("Location", "")):
+            raise InputError(
+                f"toTable: {name} is there, at {described.get('Location')}, and option path says {path}: leave it out"
+            )
+        return cls(said, name, provider, partitions)
 
-    def sink(self, schema: StructType, options: Mapping[str, str], query_id: str, *, replaces: bool) -> _Publish:
-        """Make the table if need be; return what publishes an epoch to it."""
-        spark, name = self.spark, self.name
-        if not spark.catalog.tableExists(name):
-            spark.createDataFrame([], schema).write.format(self.kind).options(**options).saveAsTable(name)
+    def refuse(self, query_id: str | None) -> None:
+        """Raise if the table's files belong to another query."""
+        folder = self._folder()
+        if folder is not None:
+            OutputFolder.at(folder, share=self.said.options.shares_output()).refuse_other(query_id)
+
+    def open(self, home: str, mark: Mark) -> Sink:
+        """Make the table if need be, and claim it."""
+        said, options = self.said, self.said.options.of_sink()
+        if not said.spark.catalog.tableExists(self.name):
+            self._make()
         if self.kind == "delta":
-            return DeltaSink(lambda writer: writer.saveAsTable(name), query_id, options, replaces)
-        write = FileSink(self.kind, _described(spark, name)["Location"].removeprefix("file:"), options)
+            write: Write = DeltaSink(
+                lambda writer: writer.saveAsTable(self.name), mark.query_id, options, said.replaces, self.partitions
+            )
+        else:
+            folder = str(self._folder())
+            OutputFolder.at(folder, share=said.options.shares_output()).claim(mark)
+            write = _adding(
+                said.spark, self.name, FileSink(self.kind, QueryFiles(folder, mark.query_id), options, self.partitions)
+            )
+        return FrameSink(said.spark, home, said.schema, write)
 
-        def publish(frame: DataFrame, epoch: int) -> None:
-            write(frame, epoch)
-            spark.catalog.refreshTable(name)
+    def _make(self) -> None:
+        said, path = self.said, self.said.path
+        writer = said.spark.createDataFrame([], said.schema).write.format(self.kind).options(**said.options.of_sink())
+        writer = writer.partitionBy(*self.partitions) if self.partitions else writer
+        writer = writer if path is None else writer.option("path", path)
+        writer.mode("ignore").saveAsTable(self.name)  # another query that starts may be faster; it then owns the table
 
-        return publish
+    def _folder(self) -> str | None:
+        """Return where the table's files are or are to be; None if Delta or the catalog sees to that."""
+        if self.kind == "delta":
+            return None
+        if self.said.spark.catalog.tableExists(self.name):
+            return _described(self.said.spark, self.name)["Location"]
+        return self.said.path
+
+
+def _adding(spark: SparkSession, name: str, sink: FileSink) -> Write:
+    """Return what publishes an epoch to a table of files, and lets the catalog know."""
+
+    def publish(frame: DataFrame, epoch: int) -> None:
+        known = len(sink.files.folders)
+        sink(frame, epoch)
+        if sink.partitions and len(sink.files.folders) > known:
+            spark.catalog.recoverPartitions(name)
+        spark.catalog.refreshTable(name)
+
+    return publish
+
+
+def _place(column: str, partitions: tuple[str, ...]) -> int:
+    """Return a column's place in a table: those that are partitions come last, in their order."""
+    return partitions.index(column) + 1 if column in partitions else 0
+
+
+def _same_place(path: str, location: str) -> bool:
+    return path.removeprefix("file:").rstrip("/") == location.removeprefix("file:").rstrip("/")
 
 
 def _described(spark: SparkSession, name: str) -> dict[str, str]:

@@ -3,89 +3,82 @@
 from __future__ import annotations
 
 import atexit
-import math
+import os
 import shutil
 import tempfile
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import IllegalArgumentException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import StructType
 
 from evenflow.control import Controller, ControllerState
 from evenflow.errors import DamagedFileError, InputError
 from evenflow.lane import LaneConfig
 from evenflow.lane.faults import Faults
 from evenflow.log import QueryLog, label_of
-from evenflow.operators import Apply
 from evenflow.spark.conductor import Conductor
 from evenflow.spark.coordinator import Coordinator, lanes_running
 from evenflow.spark.engine import Engine, initial_table
-from evenflow.spark.internals import give_id, master_of, spark_schema, task_slots, use_this_python
+from evenflow.spark.foreach import row_by_row
+from evenflow.spark.internals import give_id, master_of, qualified, spark_schema, task_slots, use_this_python
+from evenflow.spark.outlet import Outlet, outlet_of, refuse_unknown_format
+from evenflow.spark.owners import Mark
 from evenflow.spark.progress import Progress
 from evenflow.spark.query import Query
 from evenflow.spark.route import Router
-from evenflow.spark.sink import (
-    FILE_FORMATS,
-    DeltaSink,
-    FileSink,
-    FrameSink,
-    MemorySink,
-    NoSink,
-    ParquetSink,
-    Sink,
-    console_sink,
-    refuse_unknown_format,
-    refuse_unreachable,
-)
-from evenflow.spark.table import Table
-from evenflow.state import Checkpoint, Folder, Identity, home_of
+from evenflow.spark.said import Options, Said, checked_mode, checked_trigger, text_of
+from evenflow.spark.sink import Write
+from evenflow.state import Checkpoint, Folder, Identity, below, has_scheme, home_of, query_at, spark_path
 
 if TYPE_CHECKING:
     from evenflow.spark.stream import StatefulStream
 
-_Write: TypeAlias = Callable[[DataFrame, int], None]
-
-_MODES = ("update", "complete")
 _EXECUTORS_S = 30.0  # how long to wait for the executors of a cluster
 _POLL_S = 0.1
+_SPARKS_PART = "spark"  # Spark's own checkpoint, in the query's
+_CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 
 
 class StreamWriter:
-    """Collects how results are written; `start` starts the query."""
+    """Collects how results are written; `start` starts the query. The names are those of Spark's DataStreamWriter."""
 
     def __init__(self, stream: StatefulStream) -> None:
         """Write `stream`; mode update, triggers as fast as they come."""
         self._stream = stream
-        self._format = "noop"
+        self._format: str | None = None
         self._mode = "update"
-        self._name: str | None = None
-        self._options: dict[str, str] = {}
+        self._options = Options()
         self._trigger: dict[str, Any] = {}
-        self._function: _Write | None = None
+        self._function: Write | None = None
+        self._partitions: tuple[str, ...] = ()
         self._table: str | None = None
 
     def format(self, source: str) -> StreamWriter:
-        """Set the sink: parquet, json, csv, orc, delta, console, memory or noop."""
-        refuse_unknown_format(source)
-        self._format = source
+        """Set the sink: parquet, json, csv, orc, text, avro, delta, console, memory or noop.
+
+        Without it, it is the session's `spark.sql.sources.default`, parquet unless that was changed.
+        """
+        kind = text_of("format", source).lower()
+        refuse_unknown_format(kind)
+        self._format, self._function = kind, None
         return self
 
     def outputMode(self, outputMode: str) -> StreamWriter:  # noqa: N802 - Spark's names
-        """`update`: rows that changed in the epoch; `complete`: all rows, every time."""
-        if outputMode not in _MODES:
-            raise InputError(f"writeStream: outputMode is {' or '.join(_MODES)}, got {outputMode!r}")
-        self._mode = outputMode
+        """`update`: rows that changed in the epoch; `complete`: all rows, every time.
+
+        Operators of your own put out what they like, and nothing of it changes later: `append` is the same there.
+        """
+        self._mode = checked_mode(outputMode, self._stream.operator)
         return self
 
     def option(self, key: str, value: object) -> StreamWriter:
         """Set an option: `checkpointLocation`, or one of the sink's."""
-        self._options[key] = str(value).lower() if isinstance(value, bool) else str(value)
+        self._options.set(key, value)
         return self
 
     def options(self, **options: object) -> StreamWriter:
@@ -94,42 +87,123 @@ class StreamWriter:
             self.option(key, value)
         return self
 
+    def partitionBy(self, *cols: str | list[str] | tuple[str, ...]) -> StreamWriter:  # noqa: N802 - Spark's name
+        """Lay out files in a folder per value of these columns, as Spark does: `k=v/`."""
+        names = cols[0] if len(cols) == 1 and isinstance(cols[0], list | tuple) else cols
+        self._partitions = tuple(text_of("partitionBy", name) for name in names)
+        return self
+
+    def clusterBy(self, *cols: str | list[str] | tuple[str, ...]) -> StreamWriter:  # noqa: N802 - Spark's name
+        """Say what to use instead."""
+        raise InputError(
+            f"writeStream: clusterBy{cols!r} is for tables that cluster themselves: create one (CREATE TABLE ... USING "
+            f"delta CLUSTER BY ...) and write to it with toTable; for files there is partitionBy"
+        )
+
     def queryName(self, queryName: str) -> StreamWriter:  # noqa: N802 - Spark's names
         """Name the query; the memory sink's view has this name."""
-        self._name = queryName
+        return self.option("queryName", text_of("queryName", queryName))
+
+    def trigger(
+        self,
+        *,
+        processingTime: str | None = None,
+        once: bool | None = None,
+        continuous: str | None = None,
+        availableNow: bool | None = None,
+        realTime: str | None = None,
+    ) -> StreamWriter:
+        """Set when epochs begin: `processingTime="1 second"`, or `availableNow=True` for all there is and then end.
+
+        `once=True` takes all there is as one epoch, and then ends; Spark has deprecated it.
+        """
+        self._trigger = checked_trigger(
+            processingTime=processingTime,
+            once=once,
+            continuous=continuous,
+            availableNow=availableNow,
+            realTime=realTime,
+        )
         return self
 
-    def trigger(self, *, processingTime: str | None = None, availableNow: bool | None = None) -> StreamWriter:
-        """Set when epochs begin: `processingTime="1 second"`, or `availableNow=True` for all there is and then end."""
-        if (processingTime is None) == (availableNow is None):
-            raise InputError("writeStream: trigger takes either processingTime='...' or availableNow=True")
-        self._trigger = {"availableNow": True} if availableNow else {"processingTime": processingTime}
-        return self
-
-    def foreachBatch(self, func: _Write) -> StreamWriter:  # noqa: N802 - Spark's name
+    def foreachBatch(self, func: Write) -> StreamWriter:  # noqa: N802 - Spark's name
         """Call `func(rows, epoch)` for every epoch, in order; after a crash perhaps again with the same epoch."""
-        self._function = func
+        if not callable(func):
+            raise InputError(f"writeStream: foreachBatch takes a function of (DataFrame, epoch), got {func!r}")
+        self._function, self._format = func, None
         return self
 
-    def toTable(self, tableName: str) -> Query:  # noqa: N802 - Spark's names
-        """Write to a table of the catalog, created if need be (as parquet, unless `format` says otherwise)."""
-        self._table = tableName
-        return self.start()
+    def foreach(self, f: Callable[[Row], None] | Any) -> StreamWriter:
+        """Call `f(row)` for every row, on executors; or `f.open(partition, epoch)`, `f.process(row)`, `f.close(error)`.
 
-    def start(self, path: str | None = None) -> Query:
+        After a crash perhaps again: the same rows for the same partition and epoch.
+        """
+        self._function, self._format = row_by_row(f), None
+        return self
+
+    def toTable(  # noqa: N802 - Spark's names
+        self,
+        tableName: str,
+        format: str | None = None,  # noqa: A002 - Spark's name
+        outputMode: str | None = None,
+        partitionBy: str | list[str] | None = None,
+        queryName: str | None = None,
+        **options: object,
+    ) -> Query:
+        """Write to a table of the catalog, created if need be (as parquet, unless `format` or the session differ)."""
+        self._also(format, outputMode, partitionBy, queryName, options)
+        self._table = text_of("toTable", tableName)
+        return self._start()
+
+    def start(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        format: str | None = None,  # noqa: A002 - Spark's name
+        outputMode: str | None = None,
+        partitionBy: str | list[str] | None = None,
+        queryName: str | None = None,
+        **options: object,
+    ) -> Query:
         """Start the query and return it at once. What cannot work is refused here, and nothing is touched."""
+        self._also(format, outputMode, partitionBy, queryName, options)
+        if path is not None:
+            given = text_of("start", os.fspath(path) if isinstance(path, os.PathLike) else path)
+            said = self._options.get("path")
+            if said not in (None, given):
+                raise InputError(f"writeStream: option path says {said!r} and start {given!r}: keep one of them")
+            self.option("path", given)
+        self._table = None
+        return self._start()
+
+    # --- parts ---------------------------------------------------------------------------------------------------
+
+    def _also(
+        self,
+        kind: str | None,
+        mode: str | None,
+        partitions: str | list[str] | None,
+        name: str | None,
+        options: dict[str, object],
+    ) -> None:
+        """Set what may be said at the end as well."""
+        self.options(**options)
+        if mode is not None:
+            self.outputMode(mode)
+        if partitions is not None:
+            self.partitionBy(partitions)
+        if kind is not None:
+            self.format(kind)
+        if name is not None:
+            self.queryName(name)
+
+    def _start(self) -> Query:
         stream, options = self._stream, self._stream.options
         spark = stream.stream.sparkSession
-        if path is not None:
-            self.option("path", path)
-        if self._replaces and isinstance(stream.operator, Apply):
-            raise InputError(
-                f"writeStream: complete mode needs aggregates; {stream.operator.name} only knows the rows of each "
-                f"epoch: use outputMode('update')"
-            )
+        outlet = outlet_of(self._said(spark))
+        _refuse_name_in_use(spark, self._name)
         lanes, free_slots = _lanes(spark, options.lanes)
         use_this_python(spark.sparkContext)
-        location = self._location()
+        location = self._location(spark, outlet)
         router = Router(
             stream.keys,
             stream.columns,
@@ -138,9 +212,10 @@ class StreamWriter:
             stream.operator.needs_hash(stream.schema, stream.keys),
             options.exchange or ("direct" if master_of(spark.sparkContext).startswith("local[") else "shuffle"),
             free_slots - lanes,
-            self._arrival_column(),
+            self._options.arrival_column(stream.stream.schema),
         )
-        spark_writer, sink_of, pace = self._spark_writer(router, location), self._sink(spark), self._rows_per_second()
+        spark_writer, pace = self._spark_writer(router, location), self._options.rows_per_second()
+        outlet.refuse(query_at(location))
         identity = Identity(
             query_id=str(uuid.uuid4()),
             keys=stream.keys,
@@ -153,7 +228,8 @@ class StreamWriter:
         checkpoint = Checkpoint.open(location, identity)
         _refuse_what_runs(checkpoint)
         _refuse_lost_offsets(checkpoint, location)
-        sink = sink_of(checkpoint.folder.location, checkpoint.identity.query_id)
+        address = Folder.at(location).storage.address("")
+        sink = outlet.open(checkpoint.folder.location, Mark(checkpoint.identity.query_id, address, time.time()))
         query_id = checkpoint.identity.query_id
         log = QueryLog(label_of(self._name, query_id))
         for remark in checkpoint.take_over():  # another driver that is at it ends with its next step
@@ -167,7 +243,7 @@ class StreamWriter:
             options.slots,
             self._replaces,
             pace,
-            publishes=self._publishes,
+            publishes=outlet.publishes,
         )
         controller = Controller.restored(
             ControllerState(
@@ -196,14 +272,37 @@ class StreamWriter:
             log=log,
         )
         give_id(location, query_id)
-        return Query.started(engine, spark_writer, self._name, ends_by_itself="availableNow" in self._trigger)
+        ends_by_itself = not self._trigger.keys().isdisjoint({"availableNow", "once"})
+        return Query.started(engine, spark_writer, self._name, ends_by_itself=ends_by_itself)
 
-    # --- parts ---------------------------------------------------------------------------------------------------
+    @property
+    def _name(self) -> str | None:
+        return self._options.get("queryName")
+
+    @property
+    def _replaces(self) -> bool:
+        """Whether an epoch's rows take the place of all that was published before."""
+        return self._mode == "complete"
+
+    def _said(self, spark: SparkSession) -> Said:
+        stream, path = self._stream, self._options.get("path")
+        return Said(
+            spark=spark,
+            schema=spark_schema(stream.operator.output_schema(stream.schema, stream.keys)),
+            kind=self._format,
+            table=self._table,
+            function=self._function,
+            options=self._options,
+            path=None if path is None else _located(spark, path, "the path of the output"),
+            partitions=self._partitions,
+            name=self._name,
+            replaces=self._replaces,
+        )
 
     def _spark_writer(self, router: Router, location: str) -> DataStreamWriter:
         """Return Spark's writer for the routed stream; its own checkpoint lies beside ours."""
         prepared = router.prepared(self._stream.stream)
-        writer = prepared.writeStream.option("checkpointLocation", f"{location}/spark")
+        writer = prepared.writeStream.option("checkpointLocation", spark_path(below(location, _SPARKS_PART)))
         if self._name:
             writer = writer.queryName(self._name)
         try:
@@ -211,103 +310,39 @@ class StreamWriter:
         except (IllegalArgumentException, ValueError) as error:
             raise InputError(f"writeStream: trigger expects an interval like '5 seconds': {error}") from error
 
-    def _arrival_column(self) -> str | None:
-        """Return the column that says when a row arrived, for latencies."""
-        name = self._options.get("evenflow.arrivalColumn")
-        kinds = {field.name: field.dataType.simpleString() for field in self._stream.stream.schema.fields}
-        if name is not None and kinds.get(name) != "timestamp":
-            has = "there is none of this name" if name not in kinds else f"it is a {kinds[name]}"
-            raise InputError(f"writeStream: evenflow.arrivalColumn names a timestamp column, got {name!r}: {has}")
-        return name
-
-    def _rows_per_second(self) -> float | None:
-        """Return how fast a lane may be at most, in demos and experiments."""
-        text = self._options.get("evenflow.rowsPerSecond")
-        if text is None:
-            return None
-        try:
-            rate = float(text)
-        except ValueError:
-            rate = math.nan
-        if not rate > 0:
-            raise InputError(f"writeStream: evenflow.rowsPerSecond is a number above 0, got {text!r}")
-        return rate
-
-    def _location(self) -> str:
-        if "checkpointLocation" in self._options:
-            return self._options["checkpointLocation"].rstrip("/")
-        if self._table is None and self._format in ("memory", "console", "noop"):
-            location = tempfile.mkdtemp(prefix="evenflow-")
-            atexit.register(shutil.rmtree, location, ignore_errors=True)  # its state can be asked for until then
-            return location
-        raise InputError("writeStream: set option('checkpointLocation', ...): without it nothing could be recovered")
-
-    def _sink_options(self) -> dict[str, str]:
-        own = ("checkpointLocation", "path")
-        return {
-            key: value for key, value in self._options.items() if key not in own and not key.startswith("evenflow.")
-        }
-
-    def _output_schema(self) -> StructType:
-        return spark_schema(self._stream.operator.output_schema(self._stream.schema, self._stream.keys))
-
-    @property
-    def _publishes(self) -> bool:
-        return self._function is not None or self._table is not None or self._format != "noop"
-
-    @property
-    def _replaces(self) -> bool:
-        """Whether an epoch's rows take the place of all that was published before."""
-        return self._mode == "complete"
-
-    def _sink(self, spark: SparkSession) -> Callable[[str, str], Sink]:
-        """Return what makes the sink, once the checkpoint's location and the query's id are known."""
-        if not self._publishes:
-            return lambda _location, _id: NoSink()
-        schema, options, path = self._output_schema(), self._sink_options(), self._options.get("path")
-        if self._table is not None:
-            write_as = self._writing_to_table(spark, self._table, schema, options)
-        else:
-            write_as = self._writing(options, path)
-            if self._function is None and self._format == "parquet" and path and not set(options) - {"compression"}:
-                return lambda location, _: ParquetSink(location, path, options.get("compression", "snappy"))
-        return lambda location, query_id: FrameSink(spark, location, schema, write_as(query_id))
-
-    def _writing(self, options: dict[str, str], path: str | None) -> Callable[[str], _Write]:
-        """Return what makes, from the query's id, the function that writes one epoch's frame."""
-        if self._function is not None:
-            function = self._function
-            return lambda _: function
-        if self._format == "console":
-            return lambda _: console_sink(options)
-        if self._format == "memory":
-            if not self._name:
-                raise InputError("writeStream: the memory sink needs queryName('...'), the name of its view")
-            memory = MemorySink(self._name, self._replaces)
-            return lambda _: memory
-        if path is None:
-            raise InputError(f"writeStream: format {self._format!r} needs a path: start('out')")
-        if self._format == "delta":
-            return lambda query_id: DeltaSink(lambda writer: writer.save(path), query_id, options, self._replaces)
-        self._refuse_to_replace_files(self._format)
-        refuse_unreachable(path)
-        return lambda _: FileSink(self._format, path, options)
-
-    def _writing_to_table(
-        self, spark: SparkSession, name: str, schema: StructType, options: dict[str, str]
-    ) -> Callable[[str], _Write]:
-        table = Table.named(spark, name, None if self._format == "noop" else self._format, schema)
-        if table.kind in FILE_FORMATS:
-            self._refuse_to_replace_files(table.kind)
-        return lambda query_id: table.sink(schema, options, query_id, replaces=self._replaces)
-
-    def _refuse_to_replace_files(self, kind: str) -> None:
-        """Refuse complete mode, as Spark does: each epoch's rows would come on top of those of the epochs before."""
-        if self._replaces:
+    def _location(self, spark: SparkSession, outlet: Outlet) -> str:
+        """Return where the checkpoint is; as in Spark perhaps in the session's folder for all, or in a passing one."""
+        given, common = self._options.get("checkpointLocation"), spark.conf.get(_CHECKPOINTS, None)
+        if given is not None:
+            return _located(spark, given, "checkpointLocation")
+        if common:
+            return below(_located(spark, common, _CHECKPOINTS), self._name or str(uuid.uuid4()))
+        if outlet.outlives:
             raise InputError(
-                f"writeStream: complete mode gives all rows every time, and {kind} files can only be added: use "
-                f"outputMode('update'), or a sink that replaces what it has: delta, memory, console, foreachBatch"
+                "writeStream: set option('checkpointLocation', ...): without it nothing could be recovered"
             )
+        location = tempfile.mkdtemp(prefix="evenflow-")
+        atexit.register(shutil.rmtree, location, ignore_errors=True)  # its state can be asked for until then
+        return location
+
+
+def _located(spark: SparkSession, location: str, what: str) -> str:
+    """Return a path or URI that means the same to Spark and to us, wherever Spark takes paths to be."""
+    if has_scheme(location):
+        return location
+    try:
+        return qualified(spark.sparkContext, location).removeprefix("file:")
+    except IllegalArgumentException as error:
+        raise InputError(f"writeStream: {what} is a path or a URI, got {location!r}: {error}") from error
+
+
+def _refuse_name_in_use(spark: SparkSession, name: str | None) -> None:
+    """Refuse a second query of a name, as Spark does, before anything is started."""
+    if name is not None and any(query.name == name for query in spark.streams.active):
+        raise InputError(
+            f"writeStream: a query named {name!r} is running in this session: stop it first, or choose another "
+            f"queryName"
+        )
 
 
 def _free_slots(spark: SparkSession, needed: int) -> int:
@@ -352,11 +387,13 @@ def _refuse_what_runs(checkpoint: Checkpoint) -> None:
 def _refuse_lost_offsets(checkpoint: Checkpoint, location: str) -> None:
     """Refuse to go on without Spark's part of the checkpoint: it would count from 0, and such epochs are skipped."""
     last = checkpoint.recover().last_accepted
-    if last >= 0 and not Folder.at(location).exists(f"spark/offsets/{last}"):
+    folder = Folder.at(location)
+    if last >= 0 and not folder.exists(f"{_SPARKS_PART}/offsets/{last}"):
         raise DamagedFileError(
-            f"checkpoint {location}: epoch {last} was accepted, but Spark's own part of the checkpoint, "
-            f"{location}/spark, does not know it (offsets/{last} is missing). Restore that folder, or start with a new "
-            f"checkpoint location; the query then reads its source from the beginning. Nothing was changed."
+            f"checkpoint {folder.storage.address('')}: epoch {last} was accepted, but Spark's own part of the "
+            f"checkpoint, {folder.storage.address(_SPARKS_PART)}, does not know it (offsets/{last} is missing). "
+            f"Restore that folder, or start with a new checkpoint location; the query then reads its source from the "
+            f"beginning. Nothing was changed."
         )
 
 

@@ -5,7 +5,7 @@
 harmless. Lanes need `Folder`, `naming` and `slotfiles` only; the manifest decides what counts.
 """
 
-from evenflow.state.checkpoint import Checkpoint, Recovery, home_of
+from evenflow.state.checkpoint import Checkpoint, Recovery, home_of, query_at
 from evenflow.state.files import FileRef, Folder
 from evenflow.state.ledger import SlotSources
 from evenflow.state.naming import block_name, changes_name, handoff_name, output_name, snapshot_name
@@ -21,7 +21,7 @@ from evenflow.state.records import (
     SlotRef,
 )
 from evenflow.state.slotfiles import read_slots, write_slots
-from evenflow.state.storage import filesystem_at
+from evenflow.state.storage import NameTakenError, Storage, below, filesystem_at, has_scheme, spark_path, storage_at
 
 __all__ = [
     "Advance",
@@ -33,18 +33,25 @@ __all__ = [
     "Folder",
     "Identity",
     "LaneCommit",
+    "NameTakenError",
     "Published",
     "Recovery",
     "Segment",
     "SlotRef",
     "SlotSources",
+    "Storage",
+    "below",
     "block_name",
     "changes_name",
     "filesystem_at",
     "handoff_name",
+    "has_scheme",
     "home_of",
     "output_name",
+    "query_at",
     "read_slots",
     "snapshot_name",
+    "spark_path",
+    "storage_at",
     "write_slots",
 ]

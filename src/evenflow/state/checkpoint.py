@@ -53,7 +53,7 @@ from evenflow.state.records import (
     Record,
 )
 from evenflow.state.runs import claimed, refuse_if_taken_over
-from evenflow.state.storage import TEMPORARY, NameTakenError
+from evenflow.state.storage import TEMPORARY, NameTakenError, below
 from evenflow.state.succession import Difference, differences, remarks, succeeded
 
 SUBFOLDER = "evenflow"
@@ -140,7 +140,7 @@ class Checkpoint:
         What belongs to another query is refused and not touched. `durable`: records survive a power cut, not only
         the end of the process (local folders). `fold_every`: so many commit entries are kept before they are summed up.
         """
-        folder = Folder.at(_below(location, SUBFOLDER), durable=durable)
+        folder = Folder.at(below(location, SUBFOLDER), durable=durable)
         if not folder.exists(IDENTITY):
             _refuse_strangers(Folder.at(location), folder)
             with suppress(NameTakenError):  # whoever was faster; it is compared below
@@ -330,15 +330,15 @@ def _is_over(name: str, frontier: Epoch | None) -> bool:
     return epoch + name.startswith(f"{naming.HANDOFFS}/") <= frontier
 
 
+def query_at(location: str) -> str | None:
+    """Return the id of the query whose checkpoint is at `location`, None if there is none; nothing is created."""
+    folder = Folder.at(below(location, SUBFOLDER))
+    return folder.read_json(IDENTITY, Identity).query_id if folder.exists(IDENTITY) else None
+
+
 def home_of(location: str) -> str:
     """Return where the folder of the checkpoint at `location` is, or would be; nothing is created."""
-    return Folder.at(_below(location, SUBFOLDER)).location
-
-
-def _below(location: str, name: str) -> str:
-    """Return the location of a folder in another one; a URI may end in options."""
-    path, mark, options = location.partition("?") if "://" in location else (location, "", "")
-    return f"{path.rstrip('/')}/{name}{mark}{options}"
+    return Folder.at(below(location, SUBFOLDER)).location
 
 
 def _first_records(ledger: Ledger, run: Run) -> Iterator[tuple[str, Record]]:

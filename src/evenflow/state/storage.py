@@ -26,6 +26,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, Protocol, TypeAlias
+from urllib.parse import quote
 
 import pyarrow as pa
 from pyarrow import fs
@@ -41,6 +42,7 @@ _WRITE_BUFFER = 1 << 16
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:")
 # What Spark users write for the stores that Arrow calls otherwise.
 _SPARK_SCHEMES = {"s3a": "s3", "s3n": "s3"}
+_LOGINS = {"s3", "s3a", "s3n", "gs", "gcs"}  # here a user's key may stand before the bucket; Hadoop refuses it
 _WHOLE_UPLOADS = {"s3", "gcs", "abfs"}
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}  # what filesystems without hard links say
 
@@ -93,8 +95,7 @@ def filesystem_at(location: str, what: str) -> tuple[fs.FileSystem, str]:
     """Return the filesystem of a path or URI, as Spark's users write it, and the path there. `what` is it for?"""
     if _SCHEME.match(location) is None:
         return fs.LocalFileSystem(), str(Path(location).absolute())
-    scheme, rest = location.split(":", 1)
-    uri = _as_uri(_SPARK_SCHEMES.get(scheme, scheme), rest)
+    uri = _as_uri(location)
     try:
         filesystem, root = fs.FileSystem.from_uri(uri)
     except (OSError, ValueError, ImportError, NotImplementedError) as error:
@@ -106,9 +107,45 @@ def filesystem_at(location: str, what: str) -> tuple[fs.FileSystem, str]:
     return filesystem, root.rstrip("/")
 
 
-def _as_uri(scheme: str, rest: str) -> str:
-    """Return a URI that Arrow reads; Hadoop also writes a path with one slash, as in file:/tmp."""
-    return f"{scheme}://{rest}" if rest.startswith("/") and not rest.startswith("//") else f"{scheme}:{rest}"
+def has_scheme(location: str) -> bool:
+    """Return whether a location is a URI; if not, it is a path."""
+    return _SCHEME.match(location) is not None
+
+
+def below(location: str, name: str) -> str:
+    """Return the location of a file or folder in another one; a URI may end in options, which stay at the end."""
+    path, options = _parted(location)
+    return f"{path.rstrip('/')}/{name}{options}"
+
+
+def spark_path(location: str) -> str:
+    """Return how Spark calls a location: without what is said to Arrow only, options and keys to a store.
+
+    A path without a scheme is local, whatever Hadoop takes for its default filesystem.
+    """
+    if _SCHEME.match(location) is None:
+        return f"file:{Path(location).absolute()}"
+    scheme, rest = _parted(location)[0].rstrip("/").split(":", 1)
+    host, slash, path = rest.removeprefix("//").partition("/")
+    login, at, server = host.rpartition("@")
+    if scheme in _LOGINS:
+        at = login = ""
+    # What is left before the @ is a user, or a container of Azure's; a password or key after the colon is for Arrow.
+    return f"{scheme}:{'//' if rest.startswith('//') else ''}{login.partition(':')[0]}{at}{server}{slash}{path}"
+
+
+def _parted(location: str) -> tuple[str, str]:
+    """Return a location's path and its options; only URIs have some, in a path a question mark is a letter."""
+    path, mark, options = location.partition("?") if _SCHEME.match(location) else (location, "", "")
+    return path, f"{mark}{options}"
+
+
+def _as_uri(location: str) -> str:
+    """Return a URI that Arrow reads: Hadoop writes file:/tmp as well, and takes every letter of a path as it is."""
+    head, options = _parted(location)
+    scheme, rest = head.split(":", 1)
+    host, slash, path = (rest if rest.startswith("//") else f"//{rest}").removeprefix("//").partition("/")
+    return f"{_SPARK_SCHEMES.get(scheme, scheme)}://{host}{slash}{quote(path)}{options}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,142 @@
+"""What `writeStream` was told. Options have names in any letter case, and the last value counts, as in Spark."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from evenflow.errors import InputError, UnknownNameError
+from evenflow.operators import Apply, Operator
+from evenflow.spark.sink import Write
+
+_ARRIVAL_COLUMN = "evenflow.arrivalColumn"
+_ROWS_PER_SECOND = "evenflow.rowsPerSecond"
+_SHARE_OUTPUT = "evenflow.shareOutput"
+_MODES = ("update", "complete")
+_OWN = (_ARRIVAL_COLUMN, _ROWS_PER_SECOND, _SHARE_OUTPUT)
+_WRITERS = ("checkpointlocation", "path", "queryname")  # Spark's, for the writer and not for the sink
+
+
+def text_of(who: str, value: object) -> str:
+    """Return a text that was given; raise if it is none, or empty."""
+    if not isinstance(value, str) or not value.strip():
+        raise InputError(f"writeStream: {who} takes a text that is not empty, got {value!r}")
+    return value
+
+
+def checked_mode(mode: object, operator: Operator) -> str:
+    """Return the output mode, in any letter case as in Spark; raise if the operator cannot give it."""
+    name = text_of("outputMode", mode).strip().lower()
+    if name not in (*_MODES, "append"):
+        raise InputError(f"writeStream: outputMode is {' or '.join(_MODES)}, got {mode!r}")
+    if name == "append" and not isinstance(operator, Apply):
+        raise InputError(
+            "writeStream: append mode is for rows that do not change any more, and running aggregates change with "
+            "every row: use outputMode('update') for the rows that changed, or 'complete' for all"
+        )
+    if name == "complete" and isinstance(operator, Apply):
+        raise InputError(
+            f"writeStream: complete mode needs aggregates; {operator.name} only knows the rows of each epoch: use "
+            f"outputMode('update')"
+        )
+    return "update" if name == "append" else name
+
+
+def checked_trigger(**triggers: object) -> dict[str, Any]:
+    """Return the one trigger that was given, for Spark's own writer."""
+    given = {name: value for name, value in triggers.items() if value is not None}
+    if len(given) != 1:
+        raise InputError(
+            f"writeStream: trigger takes either processingTime='...', availableNow=True or once=True, got "
+            f"{', '.join(given) or 'nothing'}"
+        )
+    ((name, value),) = given.items()
+    if name in ("continuous", "realTime"):
+        raise InputError(
+            f"writeStream: trigger({name}=...) has no micro-batches, and lanes work from one to the next: use "
+            f"processingTime='...'; with '0 seconds', or without a trigger, each begins as soon as it can"
+        )
+    if name == "processingTime":
+        return {name: text_of("trigger(processingTime=...)", value)}
+    if value is not True:
+        raise InputError(f"writeStream: trigger({name}=...) takes True, got {value!r}; leave it out for no such end")
+    return {name: True}
+
+
+class Options:
+    """What was set by `option`."""
+
+    def __init__(self) -> None:
+        """Begin with nothing set."""
+        self._set: dict[str, tuple[str, str]] = {}  # by name in small letters: the name as it was written, the value
+
+    def set(self, name: object, value: object) -> None:
+        """Set an option; with None it stays as it is, as in Spark."""
+        if not isinstance(name, str) or not name.strip():
+            raise InputError(f"writeStream: an option's name is a text such as 'checkpointLocation', got {name!r}")
+        key = name.lower()
+        if key.startswith("evenflow.") and key not in map(str.lower, _OWN):
+            raise UnknownNameError("option of evenflow's", name, _OWN)
+        if value is not None:
+            self._set[key] = name, str(value).lower() if isinstance(value, bool) else str(value)
+
+    def get(self, name: str) -> str | None:
+        """Return what was set, None if nothing was."""
+        return self._set.get(name.lower(), ("", None))[1]
+
+    def of_sink(self) -> dict[str, str]:
+        """Return the options that are for the sink, under the names that were given."""
+        return {
+            name: value
+            for key, (name, value) in self._set.items()
+            if key not in _WRITERS and not key.startswith("evenflow.")
+        }
+
+    def shares_output(self) -> bool:
+        """Return whether the query may write where another one does."""
+        text = self.get(_SHARE_OUTPUT) or "false"
+        if text.lower() not in ("true", "false"):
+            raise InputError(f"writeStream: {_SHARE_OUTPUT} is true or false, got {text!r}")
+        return text.lower() == "true"
+
+    def rows_per_second(self) -> float | None:
+        """Return how fast a lane may be at most, in demos and experiments."""
+        text = self.get(_ROWS_PER_SECOND)
+        if text is None:
+            return None
+        try:
+            rate = float(text)
+        except ValueError:
+            rate = math.nan
+        if not rate > 0:
+            raise InputError(f"writeStream: {_ROWS_PER_SECOND} is a number above 0, got {text!r}")
+        return rate
+
+    def arrival_column(self, schema: StructType) -> str | None:
+        """Return the column that says when a row arrived, for latencies."""
+        name = self.get(_ARRIVAL_COLUMN)
+        kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
+        if name is not None and kinds.get(name) != "timestamp":
+            has = "there is none of this name" if name not in kinds else f"it is a {kinds[name]}"
+            raise InputError(f"writeStream: {_ARRIVAL_COLUMN} names a timestamp column, got {name!r}: {has}")
+        return name
+
+
+@dataclass(frozen=True)
+class Said:
+    """What `writeStream` was told about where results go."""
+
+    spark: SparkSession
+    schema: StructType
+    kind: str | None
+    table: str | None
+    function: Write | None
+    options: Options
+    path: str | None
+    partitions: tuple[str, ...]
+    name: str | None
+    replaces: bool  # an epoch's rows take the place of all that was published before
