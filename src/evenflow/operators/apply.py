@@ -14,6 +14,7 @@ from evenflow.model import Contents, Epoch
 from evenflow.model.slots import FloatArray, IntArray
 from evenflow.operators.base import HASH, LATEST, SLOT, Folded
 from evenflow.operators.clock import NeededTime
+from evenflow.operators.frames import Frames, PlainFrames
 from evenflow.operators.keys import check_keys
 from evenflow.operators.output import conform
 from evenflow.operators.source import source_of
@@ -33,7 +34,8 @@ class SlotOperator(ABC):
     """Your own state logic; it knows nothing of lanes, moves or storage.
 
     `output` declares the rows that `process` returns. `columns_needed` names the value columns it wants besides the
-    keys (None: all), `frame` says whether rows come as a pyarrow table or a pandas frame.
+    keys (None: all), `frame` says whether rows come as a pyarrow table or a pandas frame. On Spark they come as in
+    `applyInArrow` and `applyInPandas`, and what is returned is read likewise: naive times are in the session's zone.
 
     A checkpoint knows the operator by its `name`, the class's unless you declare one: keep the old one when you rename
     the class. When the shape of the state changes, raise `version` and define `upgrade`.
@@ -66,8 +68,10 @@ class SlotOperator(ABC):
 class Apply:
     """Runs a `SlotOperator`."""
 
-    def __init__(self, operator: SlotOperator, clock: Callable[[], float] | None = None) -> None:
-        """Wrap the user's operator; `clock` measures what each slot costs."""
+    def __init__(
+        self, operator: SlotOperator, clock: Callable[[], float] | None = None, frames: Frames | None = None
+    ) -> None:
+        """Wrap the user's operator; `clock` measures what each slot costs, `frames` says how rows look to it."""
         if not isinstance(operator, SlotOperator):
             made = " (the class itself: call it)" if isinstance(operator, type) else ""
             raise InputError(f"apply() takes an instance of a subclass of SlotOperator, got {operator!r}{made}")
@@ -83,6 +87,11 @@ class Apply:
             raise InputError(f"{type(operator).__name__}.version is a number from 1 on, got {operator.version!r}")
         self.operator = operator
         self.clock = clock or NeededTime()
+        self.frames = frames
+
+    def seeing(self, frames: Frames) -> Apply:
+        """Return this operator with another view of its rows."""
+        return Apply(self.operator, self.clock, frames)
 
     def __str__(self) -> str:
         """Name the user's operator."""
@@ -141,6 +150,7 @@ class SlotStates:
         """Start empty."""
         self._wrapper, self._user, self._codec = wrapper, wrapper.operator, StateCodec(wrapper.operator)
         self._output, self._slots = output, slots
+        self._frames = wrapper.frames or PlainFrames(output)
         self._objects: dict[int, Any] = {}
         self._bytes: dict[int, StoredState] = {}
         self._sizes = np.zeros(slots, np.int64)
@@ -148,7 +158,7 @@ class SlotStates:
     def fold(self, rows: pa.Table, slots: IntArray, epoch: Epoch = LATEST) -> Folded:  # noqa: ARG002 - all take part
         busy: FloatArray = np.zeros(self._slots)
         changes, outputs, objects = {}, [], {}
-        visible = rows.drop_columns([name for name in (SLOT, HASH) if name in rows.column_names])
+        visible = self._frames.shown(rows.drop_columns([name for name in (SLOT, HASH) if name in rows.column_names]))
         for slot, low, high in _runs(slots):
             started = self._wrapper.clock()
             objects[slot], output = self._process(slot, visible.slice(low, high - low))
@@ -195,7 +205,7 @@ class SlotStates:
         """Call the user's code for one slot; whatever it raises names the slot."""
         try:
             state = self._state(slot)
-            answer: Any = self._user.process(state, rows.to_pandas() if self._user.frame == "pandas" else rows)
+            answer: Any = self._user.process(state, self._frames.frame(rows) if self._user.frame == "pandas" else rows)
         except Exception as error:
             raise OperatorError(self._wrapper.name, slot, f"{type(error).__name__}: {error}") from error
         if not isinstance(answer, tuple) or len(answer) != 2:  # noqa: PLR2004
@@ -203,7 +213,7 @@ class SlotStates:
             raise OperatorError(self._wrapper.name, slot, problem)
         state, output = answer
         try:
-            return state, conform(output, self._output)
+            return state, conform(output, self._output, self._frames)
         except InputError as error:
             raise OperatorError(self._wrapper.name, slot, str(error)) from error
 

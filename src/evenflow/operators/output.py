@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from evenflow.errors import InputError
+from evenflow.operators.widening import widens
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from evenflow.operators.frames import Frames
 
 
-def conform(rows: Any, schema: pa.Schema) -> pa.Table:
+def conform(rows: Any, schema: pa.Schema, frames: Frames) -> pa.Table:
     """Return output rows as a table of exactly `schema`; columns may come in any order."""
     if rows is None:
         return schema.empty_table()
@@ -21,33 +23,30 @@ def conform(rows: Any, schema: pa.Schema) -> pa.Table:
         rows = pa.Table.from_batches([rows])
     # Who returns a pandas frame has imported pandas; we need not.
     pandas = sys.modules.get("pandas")
-    is_frame = pandas is not None and isinstance(rows, pandas.DataFrame)
-    if not is_frame and not isinstance(rows, pa.Table):
+    if pandas is not None and isinstance(rows, pandas.DataFrame):
+        rows = frames.table(rows)
+    elif not isinstance(rows, pa.Table):
         raise InputError(f"output rows must be a pyarrow table, a pandas frame or None, got {type(rows).__name__}")
-    names = list(rows.columns) if is_frame else rows.column_names
+    check_columns(rows.column_names, schema)
+    return pa.table([_filled(_from_table(rows, field), field) for field in schema], schema)
+
+
+def check_columns(names: Sequence[Any], schema: pa.Schema) -> None:
+    """Refuse output with other columns than those declared; their order does not matter."""
     if sorted(names, key=str) != sorted(schema.names):
         raise InputError(f"output columns: expected {', '.join(schema.names)}; got {', '.join(map(str, names))}")
-    read = _from_frame if is_frame else _from_table
-    return pa.table([_filled(read(rows, field), field) for field in schema], schema)
 
 
 def _from_table(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
     column = rows[field.name]
     if column.type == field.type:
         return column
-    if pa.types.is_null(column.type):
-        return column.cast(field.type)
-    raise InputError(f"output column {field.name!r}: expected {field.type}, got {column.type}")
-
-
-def _from_frame(rows: pd.DataFrame, field: pa.Field) -> pa.Array:
-    column = rows[field.name]
+    if not widens(column.type, field.type):
+        raise InputError(f"output column {field.name!r}: expected {field.type}, got {column.type}")
     try:
-        return pa.Array.from_pandas(column, type=field.type)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, ValueError) as error:
-        raise InputError(
-            f"output column {field.name!r}: expected {field.type}, got {column.dtype} ({error})"
-        ) from error
+        return column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InputError(f"output column {field.name!r}: expected {field.type}, got {column.type} ({error})") from error
 
 
 def _filled(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.Array | pa.ChunkedArray:

@@ -22,11 +22,13 @@ from pyarrow import fs
 from pyspark.sql import DataFrame
 
 from evenflow.errors import InputError
+from evenflow.spark.internals import spark_schema
 from evenflow.spark.owners import OWN_FOLDER, OutputFolder
 from evenflow.state import FileRef, Folder, below, filesystem_at, spark_path
 
 FILE_FORMATS = ("parquet", "json", "csv", "orc", "text", "avro")
 WHAT = "the sink's path"
+_SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"  # where Spark looks for types that Parquet lacks: intervals
 _STAGED = re.compile(r"epoch(\d+)-")
 
 
@@ -112,7 +114,9 @@ class ParquetSink:
         folder, ending = Folder.at(self.location), _ENDINGS[self.codec]
         for number, file in enumerate(files):
             path = f"{root}/{staged}/part-{number:05d}.{ending}parquet"
-            pq.write_table(folder.read_table(file), path, compression=self.codec, filesystem=filesystem)
+            rows = folder.read_table(file)
+            rows = rows.replace_schema_metadata({_SPARK_SCHEMA: spark_schema(rows.schema).json()})
+            pq.write_table(rows, path, compression=self.codec, filesystem=filesystem)
         self.files.publish(epoch, staged)
 
 

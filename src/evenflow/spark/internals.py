@@ -1,7 +1,8 @@
 """The few things PySpark has but does not promise, in one place: types and rows between Spark and Arrow, ends, jobs.
 
 `to_arrow_schema` and `from_arrow_schema` are what PySpark itself uses for `mapInArrow` and `toArrow`; its public API
-has no way from a StructType to an Arrow schema without running a job.
+has no way from a StructType to an Arrow schema without running a job. `ArrowArrayToPandasConversion` and
+`PandasToArrowConversion` are what its workers use for `applyInPandas`.
 """
 
 from __future__ import annotations
@@ -9,23 +10,41 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from pyspark import RDD, SparkContext
+from pyspark.errors import PySparkTypeError
 from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.conversion import ArrowArrayToPandasConversion, PandasToArrowConversion
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from evenflow.errors import InputError
 from evenflow.state import Folder
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-def arrow_schema(schema: StructType, timezone: str | None = "UTC") -> pa.Schema:
-    """Return the Arrow schema in which `mapInArrow` sees rows of `schema`; `timezone` is the session's."""
-    return to_arrow_schema(schema, timezone=timezone)
+
+def arrow_schema(schema: StructType, zone: str = "UTC", *, large: bool = False) -> pa.Schema:
+    """Return the Arrow schema of rows in Spark; `zone` and `large` say how a session shows them to user code.
+
+    Instants are the same in every zone. Inside evenflow they are in UTC, so that no session's zone is part of what is
+    stored.
+    """
+    fields: list[pa.Field] = []
+    for field in schema.fields:
+        try:
+            fields += to_arrow_schema(StructType([field]), timezone=zone, prefers_large_types=large)
+        except PySparkTypeError as error:
+            raise InputError(
+                f"column {field.name!r} has the type {field.dataType.simpleString()}, which Spark cannot hand to "
+                f"Python: cast it to another type or leave it out"
+            ) from error
+    return pa.schema(fields)
 
 
 def arrow_frames(frame: DataFrame) -> tuple[RDD[bytes], pa.Schema]:
@@ -34,16 +53,45 @@ def arrow_frames(frame: DataFrame) -> tuple[RDD[bytes], pa.Schema]:
     This is how PySpark itself collects for `toArrow`. `mapInArrow` would hand the same batches to Python, but takes
     twice as long: it wraps every row once more and writes it with generic code.
     """
-    conf = frame.sparkSession.conf
-    large = conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
-    schema = to_arrow_schema(frame.schema, timezone=conf.get("spark.sql.session.timeZone"), prefers_large_types=large)
+    large = frame.sparkSession.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
+    schema = arrow_schema(frame.schema, large=large)  # a message holds instants, and no zone
     messages = frame._jdf.toArrowBatchRdd().toJavaRDD()  # noqa: SLF001 - as said above
     return RDD(messages, frame.sparkSession.sparkContext, NoOpSerializer()), schema
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
     """Return the Spark schema of rows that `mapInArrow` returns."""
-    return from_arrow_schema(schema)  # a timestamp without a time zone in Arrow is one without in Spark
+    fields: list[StructField] = []
+    for field in schema:
+        try:
+            fields += from_arrow_schema(pa.schema([field]))  # a timestamp without a zone is one without in Spark, too
+        except PySparkTypeError as error:
+            raise InputError(f"column {field.name!r} has the type {field.type}, which Spark does not have") from error
+    return StructType(fields)
+
+
+def pandas_series(column: pa.ChunkedArray, field: StructField, zone: str, *, extension: bool) -> pd.Series:
+    """Return a column as a function of `applyInPandas` is given it; `extension`: integers that know nulls."""
+    series = ArrowArrayToPandasConversion.convert(
+        column, field.dataType, ser_name=field.name, timezone=zone, prefer_int_ext_dtype=extension
+    )
+    return cast("pd.Series", series)  # a frame only for a struct, if asked for
+
+
+def arrow_column(  # noqa: PLR0913 - the settings of a session that count here
+    series: pd.Series, field: StructField, zone: str, *, safe: bool, large: bool, integers_to_decimals: bool
+) -> pa.Array:
+    """Return a column as it is read from what a function of `applyInPandas` returns."""
+    batch = PandasToArrowConversion.convert(
+        [series],
+        StructType([field]),
+        timezone=zone,
+        safecheck=safe,
+        arrow_cast=True,
+        prefers_large_types=large,
+        int_to_decimal_coercion_enabled=integers_to_decimals,
+    )
+    return batch.column(0)
 
 
 def schema_of_ddl(ddl: str) -> StructType:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from evenflow.control import ControllerOptions
 from evenflow.errors import InputError
@@ -15,7 +16,7 @@ from evenflow.model.registry import fitted, fitted_options
 from evenflow.operators import HASH, SLOT, Agg, Aggregate, Apply, Operator, SlotOperator
 from evenflow.policies import DEFAULT_POLICY, Policy, policy_of
 from evenflow.spark.conductor import Handover
-from evenflow.spark.internals import arrow_schema, refuse_spark_connect, schema_of_ddl
+from evenflow.spark.internals import arrow_schema, refuse_spark_connect, schema_of_ddl, spark_schema
 from evenflow.spark.options import BRAKES, MAX_LAG, PATIENCE, BalanceOptions
 from evenflow.spark.route import Exchange
 from evenflow.spark.writer import StreamWriter
@@ -61,16 +62,17 @@ class KeyedStream:
             raise InputError(f"apply: expected a SlotOperator, got {type(operator).__name__}")
         if isinstance(operator.output, str):
             operator.output = arrow_schema(schema_of_ddl(operator.output))
+        elif isinstance(operator.output, pa.Schema):
+            operator.output = arrow_schema(spark_schema(operator.output))  # a type of Spark's has one form in Arrow
         return self._with(Apply(operator))
 
     def _with(self, operator: Operator) -> StatefulStream:
-        schema = arrow_schema(self.stream.schema, self.stream.sparkSession.conf.get("spark.sql.session.timeZone"))
-        needed = operator.columns()
+        schema, needed = self.stream.schema, operator.columns()
         missing = [column for column in needed or () if column not in schema.names]
         if missing:
             raise InputError(f"there is no column {missing[0]!r}; the stream has {', '.join(schema.names)}")
         columns = tuple(column for column in (schema.names if needed is None else needed) if column not in self.keys)
-        narrow = pa.schema([schema.field(name) for name in (*self.keys, *columns)])
+        narrow = arrow_schema(StructType([schema[name] for name in (*self.keys, *columns)]))
         operator.output_schema(narrow, self.keys)  # says now what cannot be summed or compared
         return StatefulStream(self.stream, self.keys, columns, narrow, operator)
 

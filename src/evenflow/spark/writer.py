@@ -25,6 +25,7 @@ from evenflow.spark.conductor import Conductor
 from evenflow.spark.coordinator import Coordinator, lanes_running
 from evenflow.spark.engine import Engine, initial_table
 from evenflow.spark.foreach import row_by_row
+from evenflow.spark.frames import seen_in
 from evenflow.spark.internals import give_id, master_of, qualified, spark_schema, task_slots, use_this_python
 from evenflow.spark.outlet import Outlet, outlet_of, refuse_unknown_format
 from evenflow.spark.owners import Mark
@@ -237,7 +238,7 @@ class StreamWriter:
         base = LaneConfig(
             0,
             checkpoint.folder.location,
-            stream.operator.resumed(checkpoint.identity.contents),
+            seen_in(spark, stream.operator, stream.schema, stream.keys).resumed(checkpoint.identity.contents),
             stream.schema,
             stream.keys,
             options.slots,
