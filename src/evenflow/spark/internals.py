@@ -38,7 +38,8 @@ def arrow_schema(schema: StructType, zone: str = "UTC", *, large: bool = False) 
     fields: list[pa.Field] = []
     for field in schema.fields:
         try:
-            fields += to_arrow_schema(StructType([field]), timezone=zone, prefers_large_types=large)
+            bare = StructField(field.name, field.dataType, field.nullable)  # user code is not shown Spark's own notes
+            fields += to_arrow_schema(StructType([bare]), timezone=zone, prefers_large_types=large)
         except PySparkTypeError as error:
             raise InputError(
                 f"column {field.name!r} has the type {field.dataType.simpleString()}, which Spark cannot hand to "
