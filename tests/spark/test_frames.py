@@ -51,6 +51,12 @@ def test_columns_are_read_by_name_or_without_names_by_place() -> None:
     assert frames().table(pd.DataFrame()).num_rows == 0
 
 
+def test_a_column_without_values_is_of_any_type() -> None:
+    nothing = SparkFrames(GIVEN, StructType().add("name", "string").add("day", "date"), "UTC")
+    frame = pd.DataFrame({"name": [float("nan")] * 2, "day": [float("nan")] * 2})
+    assert nothing.table(frame).to_pylist() == [{"name": None, "day": None}] * 2
+
+
 @pytest.mark.parametrize(
     ("frame", "said"),
     [

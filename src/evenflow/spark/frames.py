@@ -102,6 +102,8 @@ class SparkFrames:
                 integers_to_decimals=self.integers_to_decimals,
             )
         except Exception as error:  # pandas and Spark raise all kinds; each is about this column
+            if series.isna().all():  # pandas makes floats of a column without values, which Spark takes for few types
+                return pa.nulls(len(series), arrow_schema(StructType([field]), self.zone, large=self.large)[0].type)
             raise InputError(
                 f"output column {field.name!r}: expected {field.dataType.simpleString()}, got {series.dtype} "
                 f"({type(error).__name__}: {error})"
