@@ -34,6 +34,18 @@ def test_counts_and_times_add_up_and_sizes_are_the_newest() -> None:
     assert window.epochs == (7, 8)
 
 
+def test_what_is_pending_is_what_each_lane_said_last() -> None:
+    def waiting(epoch: int, lane: int, pending: dict[int, int], *, all_served: bool = True) -> LoadReport:
+        loads = SlotLoads.of([0] * len(pending), pending=list(pending.values()))
+        return LoadReport(epoch, LaneLoad(lane), np.array(list(pending), dtype=int), loads, all_served)
+
+    reports = [waiting(7, 0, {0: 5, 1: 6}), waiting(7, 1, {2: 7}), waiting(8, 0, {0: 4}), waiting(8, 1, {})]
+    window = LoadWindow.from_reports(reports, slots=3)
+    assert window.slots.pending.tolist() == [4, 0, 0]
+    assert window.all_served
+    assert not LoadWindow.from_reports([*reports, waiting(9, 0, {}, all_served=False)], slots=3).all_served
+
+
 @given(tables(), st.data())
 def test_one_report_per_lane_gives_the_whole_window_back(table: RoutingTable, data: st.DataObject) -> None:
     loads = data.draw(slot_loads(table.slots))

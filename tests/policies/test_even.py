@@ -155,6 +155,17 @@ def test_counts_what_waits_on_a_saturated_lane() -> None:
     assert proposal_of(Even(), LoadView((LoadWindow(loads, idle),), table)).moves == ()
 
 
+@settings(max_examples=40)
+@given(views())
+def test_where_epochs_are_reported_once_they_are_served_what_waits_is_in_the_windows_to_come(view: LoadView) -> None:
+    """Counted twice, it would send slots after whichever lane is last: in turn, for ever."""
+    served = tuple(replace(window, all_served=True) for window in view.windows)
+    none = np.zeros(view.table.slots, dtype=np.int64)
+    emptied = tuple(replace(window, slots=replace(window.slots, pending=none)) for window in served)
+    proposals = [proposal_of(Even(), replace(view, windows=windows)) for windows in (served, emptied)]
+    assert proposals[0] == proposals[1]
+
+
 def test_moves_state_only_where_memory_allows() -> None:
     table = runs(8, 2)
     loads = SlotLoads.of([100] * 8, [0.2] * 4 + [0.01] * 4, [1000] * 8)

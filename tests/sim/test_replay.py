@@ -72,6 +72,30 @@ def test_prices_and_state_come_from_the_windows() -> None:
     assert np.unique(np.asarray(scenario.state_bytes)).tolist() == [1_000]
 
 
+def behind(epochs: int) -> Journal:
+    """What Spark's lanes report, an epoch of 10 rows per slot each second: lane 0 needs 1.5 s for it, lane 1 0.5 s."""
+    journal, table = Journal(), RoutingTable.even(4, 2)
+    for epoch in range(epochs):
+        waits = int(0.5 * (epoch + 1)) * 10
+        loads = SlotLoads.of([10] * 4, [0.75, 0.25] * 2, [100] * 4, [waits, 0] * 2)
+        lanes = (LaneLoad(0, 0.0, 1.5, queue=2 * waits), LaneLoad(1, 0.5, 1.0))
+        journal.keep_window(LoadWindow(loads, lanes, (epoch, epoch), all_served=True), table)
+    return journal
+
+
+def test_a_lane_that_fell_behind_on_spark_does_so_in_the_replay() -> None:
+    text = write_journal_json(behind(20))
+    file = read_window_json(text, "j")
+    assert [window.slots.pending[0] for window in file.windows][-2:] == [90, 100]
+    assert all(window.all_served for window in file.windows)
+    same = answer(*replayed(text, "j", "static", "paced", None)).timeline
+    assert same.arrived.sum() == pytest.approx(20 * 40, rel=0.05)  # each row once, as fast as it came
+    # After 20 s lane 0 has served 20 s of its 30 s of work: a third of its 400 rows waits, and none of lane 1's.
+    assert same.backlog[-1] == pytest.approx([400 / 3, 0.0], rel=0.15, abs=2)
+    even = answer(*replayed(text, "j", "even", "paced", None)).timeline
+    assert even.backlog[-1].sum() < 0.5 * same.backlog[-1].sum()
+
+
 def window(lanes: list[int], slots: list[dict[str, int]]) -> dict[str, object]:
     return {"lanes": [{"lane": lane} for lane in lanes], "slots": slots}
 

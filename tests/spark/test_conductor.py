@@ -94,6 +94,51 @@ class TestPace:
         assert [lane.utilisation for lane in last.lanes][2] == 0.0
 
 
+class TestPending:
+    """What is reported to wait for each slot: rows of accepted epochs that it has not folded."""
+
+    def test_a_lane_that_is_behind_reports_the_later_epochs_slot_by_slot(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path)
+        for rows in (1, 2, 3):
+            stage.accept(rows)
+            stage.done(1)
+        assert stage.conductor.pending_rows().tolist() == [6, 6, 0, 0]
+        stage.done(0)
+        stage.done(0)
+        first, second = (window for window, _ in stage.controller.journal.windows)
+        assert first.slots.pending.tolist() == [5, 5, 0, 0]
+        assert second.slots.pending.tolist() == [3, 3, 0, 0]
+        assert [lane.queue for lane in first.lanes] == [10, 0]
+        assert first.all_served
+        assert second.all_served
+
+    def test_a_slot_without_rows_or_state_so_far_is_reported_for_what_waits(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path)
+        stage.accept(rows=0)
+        stage.accept(rows=4)
+        stage.done(0)
+        stage.done(1)
+        window, _ = stage.controller.journal.windows[0]
+        assert window.slots.records.tolist() == [0] * 4
+        assert window.slots.pending.tolist() == [4] * 4
+
+    def test_what_waits_for_a_slot_goes_with_it(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path)
+        for _ in range(3):
+            stage.accept()
+        stage.ask((0, 1))
+        stage.accept()
+        stage.done(0)  # epoch 0; the move takes effect at 3
+        stage.release(0)
+        assert stage.conductor.pending_rows().tolist() == [3, 3, 4, 4]
+        for _ in range(4):
+            stage.done(1)  # its own slots
+        stage.adopt(1)
+        for lane in (0, 1):
+            stage.run(lane)
+        assert stage.conductor.pending_rows().tolist() == [0] * 4
+
+
 class TestAtOnce:
     def test_the_source_stops_where_it_is_and_the_backlog_goes_along(self, tmp_path: Path) -> None:
         stage = Stage.ready(tmp_path)

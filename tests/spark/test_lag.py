@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import evenflow as ef
+from evenflow.control.window_json import read_window_json
 from evenflow.errors import LaneFailedError
 from tests.spark.streams import Bench, one_bid_per_key, read_published, until
 
@@ -61,6 +63,16 @@ def start(bench: Bench, max_lag: int) -> ef.Query:
     return bench.start(stateful.balance(lanes=2, slots=8, policy="static", max_lag=max_lag))
 
 
+def documented_policy() -> ef.Policy:
+    """Return the example of docs/policies.md, as it stands there."""
+    page = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
+    block = next(block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "LongestQueue" in block)
+    scope: dict[str, Any] = {}
+    exec(block, scope)  # noqa: S102 - our own page
+    policy: ef.Policy = scope["LongestQueue"]()
+    return policy
+
+
 def epochs_of(query: ef.Query) -> tuple[int, int]:
     """Return how far the lane with the slow slot has come, and how far the other one."""
     checkpoint, table = query._engine.checkpoint, query._engine.controller.table
@@ -105,6 +117,34 @@ def test_a_slow_lane_delays_nobody_up_to_max_lag_and_then_the_source_waits(bench
         assert query.isActive
     query.processAllAvailable()
     assert max(row["lag"] for row in query.recentProgress) >= most
+    published(bench, 8)
+
+
+def test_what_waits_is_reported_slot_by_slot_and_the_documented_policy_moves_by_it(bench: Bench) -> None:
+    gate = bench.place / "closed"
+    stateful = ef.keyed(bench.stream(), "auction").apply(Gate(gate))
+    query = bench.start(
+        stateful.balance(lanes=2, slots=8, policy=documented_policy(), max_lag=3, settle_windows=0, warm_up_windows=1)
+    )
+    bench.feed(one_bid_per_key(0))
+    query.processAllAvailable()
+    with closed(gate):
+        bench.feed(*(one_bid_per_key(epoch) for epoch in range(1, 8)))
+        until(lambda: epochs_of(query) == (0, 4), "the other lane goes on as far as it may")
+        rows = query.slots()
+        slow = {row["lane"] for row in rows if row["pending"]}
+        assert len(slow) == 1
+        # Epochs 1 to 4 wait, with a row for each key of the lane; each slot has as many keys as rows in an epoch.
+        assert all(row["pending"] == (4 * row["records"] if row["lane"] in slow else 0) for row in rows)
+    query.processAllAvailable()
+    lane = slow.pop()
+    first = query.moves()[0]
+    assert (first["source"], first["target"]) == (lane, 1 - lane)
+    assert re.fullmatch(rf"\d+ records wait on lane {lane}", first["reason"])
+    assert not any(row["pending"] for row in query.slots())
+    query.save_journal(bench.place / "journal.json")
+    windows = read_window_json((bench.place / "journal.json").read_bytes()).windows
+    assert max(window.slots.pending.sum() for window in windows) > 0
     published(bench, 8)
 
 

@@ -2,11 +2,11 @@
 
 ``{"lanes": [{"lane": 0, "idle_s": 0.1, "window_s": 1.0, "memory_budget": null, "queue": 120}, ...],
 "slots": [{"slot": 0, "lane": 0, "records": 120, "busy_s": 0.02, "state_bytes": 4096, "pending": 0,
-"spilled": false}, ...], "epochs": [7, 7]}``, or a list of such objects, oldest first. Only `lane`, `slot` and the
-slot's `lane` must be there. What is left out:
+"spilled": false}, ...], "epochs": [7, 7], "all_served": false}``, or a list of such objects, oldest first. Only `lane`,
+`slot` and the slot's `lane` must be there. What is left out:
 
 * `epochs`, the first and the last of the window: it is one epoch long and follows the window before it;
-
+* `all_served`: false; true says that epochs were reported once all of them was served (see `LoadWindow`);
 * `idle_s`: what the lane's slots leave of `window_s`; `queue`: what pends on the lane's slots;
 * `busy_s`: where other slots have it, records at their mean cost; else the lane's busy span shared out by
   records; else records alone count, the busiest lane being taken as fully busy.
@@ -66,6 +66,7 @@ class WindowJson(msgspec.Struct, forbid_unknown_fields=True):
     lanes: list[LaneJson]
     slots: list[SlotJson]
     epochs: tuple[Count, Count] | None = None
+    all_served: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ def _as_json(window: LoadWindow, table: RoutingTable) -> WindowJson:
     ]
     columns = (table.owners, loads.records, loads.busy_s, loads.state_bytes, loads.pending, loads.spilled)
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    return WindowJson(lanes, [SlotJson(slot, *row) for slot, row in enumerate(rows)], window.epochs)
+    return WindowJson(lanes, [SlotJson(slot, *row) for slot, row in enumerate(rows)], window.epochs, window.all_served)
 
 
 def _is_journal(text: bytes) -> bool:
@@ -218,7 +219,7 @@ def _window(
         )
         for lane in window.lanes
     )
-    return LoadWindow(loads, lanes, epochs)
+    return LoadWindow(loads, lanes, epochs, window.all_served)
 
 
 def _busy(window: WindowJson, slots: Sequence[SlotJson]) -> FloatArray:

@@ -125,4 +125,4 @@ def _reports_of(load: LoadWindow, table: RoutingTable) -> Iterator[LoadReport]:
     for lane in load.lanes:
         slots = table.slots_of(lane.lane)
         loads = SlotLoads(**{name: column[slots] for name, column in columns.items()})
-        yield LoadReport(load.epochs[1], lane, slots, loads)
+        yield LoadReport(load.epochs[1], lane, slots, loads, load.all_served)

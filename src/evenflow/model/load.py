@@ -105,12 +105,16 @@ class LaneLoad:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LoadReport(ArrayValue):
-    """What one lane reports for one epoch: its own load and that of the slots it served."""
+    """What one lane reports for one epoch: its own load and that of the slots it served.
+
+    `all_served`: see `LoadWindow`.
+    """
 
     epoch: Epoch
     lane: LaneLoad
     slots: IntArray
     loads: SlotLoads
+    all_served: bool = False
 
     def __post_init__(self) -> None:
         """Freeze the slot numbers and refuse repeated ones."""
@@ -124,11 +128,18 @@ class LoadReport(ArrayValue):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LoadWindow(ArrayValue):
-    """The load of all slots and all lanes over one span of time; entry i of each column is slot i."""
+    """The load of all slots and all lanes over one span of time; entry i of each column is slot i.
+
+    What is pending waited when the slot's lane reported, at the end of its span. `all_served`: an epoch is reported
+    once all of it is served, as on Spark. Then `records` are all that came in the window's epochs, what is pending came
+    after them, and each lane has a span of its own. Else `records` are what was served in a span that all lanes share,
+    and what more is pending than before came in it.
+    """
 
     slots: SlotLoads
     lanes: tuple[LaneLoad, ...]
     epochs: tuple[Epoch, Epoch] = (0, 0)
+    all_served: bool = False
 
     def __post_init__(self) -> None:
         """Sort the lanes; refuse an empty window and a lane named twice."""
@@ -147,6 +158,7 @@ class LoadWindow(ArrayValue):
         if not ordered:
             raise InputError("a load window needs at least 1 report, got none")
         columns = {name: np.zeros(slots, dtype) for name, dtype in _DTYPES.items()}
+        newest = {report.lane.lane: report for report in ordered}
         lanes: dict[LaneId, LaneLoad] = {}
         for report in ordered:
             where, loads = report.slots, report.loads
@@ -154,10 +166,14 @@ class LoadWindow(ArrayValue):
                 raise InputError(f"report of lane {report.lane.lane}: slot {where.max()} of {slots} does not exist")
             columns["records"][where] += loads.records
             columns["busy_s"][where] += loads.busy_s
-            for name in ("state_bytes", "pending", "spilled"):
-                columns[name][where] = getattr(loads, name)
+            columns["spilled"][where] = loads.spilled
+            holds = (loads.records > 0) | (loads.state_bytes > 0)  # who has but rows waiting knows no size
+            columns["state_bytes"][where[holds]] = loads.state_bytes[holds]
+            if report is newest[report.lane.lane]:
+                columns["pending"][where] = loads.pending
             lanes[report.lane.lane] = _later(lanes.get(report.lane.lane), report.lane)
-        return cls(SlotLoads(**columns), tuple(lanes.values()), (ordered[0].epoch, ordered[-1].epoch))
+        all_served = all(report.all_served for report in ordered)
+        return cls(SlotLoads(**columns), tuple(lanes.values()), (ordered[0].epoch, ordered[-1].epoch), all_served)
 
     @property
     def lane_ids(self) -> tuple[LaneId, ...]:

@@ -2,7 +2,9 @@
 
 *What is balanced*: the busy time that what came for each slot needs, not its record count. On a lane that had no idle
 time left, what was not served counts as well, for the lane would have served it if it could; what had piled up before
-counts little, for it is there only once. Lanes may differ in speed (`speeds`).
+counts little, for it is there only once. Where an epoch is reported once all of it is served (`LoadWindow.all_served`),
+its own cost is all there is to know: what waits is in the windows to come, and counted here as well it would send slots
+after whichever lane happens to be last. Lanes may differ in speed (`speeds`).
 
 *How*: the packing with the lowest maximum found, and of all that come within 0.2 % of it the one that is cheapest to
 move (`packing`): each slot costs its lanes the time to send and receive it, and keeps its own records waiting for as
@@ -301,7 +303,7 @@ def _demand_is_unknown(view: LoadView) -> bool:
     What waits upstream, held back, nobody counts: a queue that is full does not grow.
     """
     saturated = _saturated(view.last)
-    if not saturated.any():
+    if view.last.all_served or not saturated.any():
         return False
     if not any(window.slots.pending.any() for window in view.windows):
         return True
@@ -325,7 +327,8 @@ def _needed_s(view: LoadView) -> list[FloatArray]:
 
 def _needed_in(view: LoadView, window: LoadWindow, before: LoadWindow | None) -> FloatArray:
     loads = window.slots
-    if not loads.pending.any() and (before is None or not before.slots.pending.any()):
+    nothing_waits = not loads.pending.any() and (before is None or not before.slots.pending.any())
+    if window.all_served or nothing_waits:
         return loads.busy_s
     grown = loads.pending.astype(np.float64)
     known = ~loads.spilled  # a record of a slot on disk waits for memory, not for the lane's time
@@ -347,7 +350,7 @@ def _piled_up_s(view: LoadView, recent: _Recent) -> FloatArray:
     """
     loads = view.last.slots
     counts = _saturated(view.last)[view.table.lane_positions()] & ~loads.spilled
-    if len(view.windows) == 1 or not (counts & (loads.pending > 0)).any():
+    if view.last.all_served or len(view.windows) == 1 or not (counts & (loads.pending > 0)).any():
         return np.zeros(loads.pending.size)
     waiting_s: FloatArray = np.where(counts, loads.pending, 0) * _cost_s(view, view.last)
     total_s = float(waiting_s.sum())

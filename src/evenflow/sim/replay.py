@@ -1,9 +1,11 @@
 """A recorded query again, under another policy: what came stays as it was, who serves it is decided anew.
 
 From the windows of a saved journal: a slot's arrivals in a window are the records it was served and what more of them
-waited at its end than at the one before; a slot's price per record is its busy time over its records, in all windows;
-its state is what it held last. Lanes, and the routing at the start, are those of the first window. Time that is in no
-window (one is dropped when a move completes in it) is left out. Lanes are taken to be equally fast.
+waited at its end than at the one before. Where an epoch is reported once all of it is served, as on Spark, its records
+are what arrived, as fast as they came for lanes that were not behind: a lane that fell behind does so again. A slot's
+price per record is its busy time over its records, in all windows; its state is what it held last. Lanes, and the
+routing at the start, are those of the first window. Time that is in no window (one is dropped when a move completes in
+it) is left out. Lanes are taken to be equally fast.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import numpy as np
 
 from evenflow.control.window_json import WindowFile
 from evenflow.errors import InputError
+from evenflow.model import LoadWindow
 from evenflow.model.balance import max_over_mean
 from evenflow.model.slots import FloatArray
 from evenflow.sim.quantum import Handover, Scenario, Way
@@ -57,10 +60,12 @@ def recording_of(file: WindowFile, way: Way = Way.AT_ONCE, move_s_per_byte: floa
                 f"replay: window {at} has lanes {list(window.lane_ids)}, the first {list(table.lanes)}; "
                 f"a recording with lanes that come and go cannot be replayed"
             )
-    spans = np.array([max(lane.window_s for lane in window.lanes) for window in windows])
+    spans = np.array([_span_s(window) for window in windows])
     records = np.array([window.slots.records for window in windows], dtype=np.float64)
     waiting = np.array([window.slots.pending for window in windows], dtype=np.float64)
     came = np.maximum(0.0, records + np.diff(waiting, axis=0, prepend=waiting[:1]))
+    whole = np.array([window.all_served for window in windows])
+    came[whole] = records[whole]
     if not came.any():
         raise InputError("replay: no records in any window; there is nothing to replay")
     ends = np.cumsum(spans)
@@ -80,6 +85,17 @@ def recording_of(file: WindowFile, way: Way = Way.AT_ONCE, move_s_per_byte: floa
     )
     busy = [[lane.window_s - lane.idle_s for lane in window.lanes] for window in windows]
     return Recording(scenario, ends, np.array([max_over_mean(one) for one in busy]))
+
+
+def _span_s(window: LoadWindow) -> float:
+    """Return in which time came what came in a window.
+
+    Where lanes have spans of their own, one that waits for nobody but the source tells; those behind take longer.
+    """
+    level = [lane.window_s for lane in window.lanes if lane.idle_s > 0 and lane.queue == 0]
+    if window.all_served and level:
+        return max(level)
+    return max(lane.window_s for lane in window.lanes)
 
 
 def _cost_s(file: WindowFile) -> FloatArray:

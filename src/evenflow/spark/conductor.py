@@ -143,6 +143,7 @@ class Conductor:
     _wishes: list[LaneWish] = field(default_factory=list)
     _left_s: dict[SlotId, float] = field(default_factory=dict)
     _loaded_s: float = -math.inf  # when slots that nobody had served were loaded last, for a move or after a loss
+    _arrived: dict[Epoch, IntArray] = field(default_factory=dict)  # rows per slot of the pending epochs
     _absences: deque[Absence] = field(default_factory=lambda: deque(maxlen=_ABSENCES))
 
     def __post_init__(self) -> None:
@@ -565,20 +566,29 @@ class Conductor:
         versions = self.checkpoint.slot_versions
         staying = np.ones(versions.size, dtype=bool)
         staying[list(self._moves)] = False
+        pending: IntArray | None = None
         for lane, status in self._lanes.items():
             if status.work is None:  # one without slots may have been at an older epoch while all others took this one
                 status.epoch = max(status.epoch, self.checkpoint.frontier)
             passed = int(versions[staying & (self._slots.lane == lane)].min(initial=status.epoch))
             over = [epoch for epoch in status.costs if epoch <= passed]
-            queue = self._pending_rows(lane) if over else 0
+            if over and pending is None:
+                pending = self.pending_rows()
             for epoch in over:
-                wish = self.controller.report(_load_report(lane, epoch, status.costs.pop(epoch), queue))
+                report = _load_report(lane, epoch, status.costs.pop(epoch), pending * (self._slots.lane == lane))
+                wish = self.controller.report(report)
                 self._wishes += [wish] if wish else []
 
-    def _pending_rows(self, lane: LaneId) -> int:
-        """Return the rows that were routed to a lane and that it has not reported."""
-        after = self._lanes[lane].epoch
-        return sum(record.rows_of(lane) for epoch, record in self.checkpoint.pending.items() if epoch > after)
+    def pending_rows(self) -> IntArray:
+        """Return for each slot the rows of accepted epochs that it has not folded, wherever they were routed to."""
+        versions = self.checkpoint.slot_versions
+        pending = np.zeros(versions.size, dtype=np.int64)
+        self._arrived = {epoch: self._arrived[epoch] for epoch in self.checkpoint.pending if epoch in self._arrived}
+        for epoch, record in self.checkpoint.pending.items():
+            if epoch not in self._arrived:
+                self._arrived[epoch] = record.slot_rows()
+            pending += np.where(versions < epoch, self._arrived[epoch], 0)
+        return pending
 
     def _send(self, lane: LaneId, message: ToLane) -> bool:
         token = self._lanes[lane].token
@@ -599,17 +609,23 @@ def committed_slot(recovery: Recovery, slot: SlotId) -> SlotToLoad:
     return SlotToLoad(slot, int(recovery.ledger.slot_versions[slot]), sources.snapshot, sources.changes)
 
 
-def _load_report(lane: LaneId, epoch: Epoch, cost: _Cost, queue: int) -> LoadReport:
-    """Return what a lane reports of an epoch: of a slot that is in several parts the sum, and the newest size."""
+def _load_report(lane: LaneId, epoch: Epoch, cost: _Cost, pending: IntArray) -> LoadReport:
+    """Return what a lane reports of an epoch: of a slot that is in several parts the sum, and the newest size.
+
+    `pending` are the rows that wait for the lane, by slot: of later epochs, since it is through with this one.
+    """
 
     def column(name: str) -> npt.NDArray[Any]:
         return np.array([value for part in cost.parts for value in getattr(part.load, name)])
 
-    slots, where = np.unique(column("slots").astype(np.int64), return_inverse=True)
+    listed = column("slots").astype(np.int64)
+    slots = np.union1d(listed, np.flatnonzero(pending))
+    where = np.searchsorted(slots, listed)
     sizes = np.zeros(slots.size, dtype=np.int64)
     sizes[where] = column("state_bytes")
     records, busy_s = (np.bincount(where, column(name), slots.size) for name in ("records", "busy_s"))
     worked_s, crowded_s = (sum(getattr(part, name) for part in cost.parts) for name in ("busy_s", "crowded_s"))
     idle_s = cost.idle_s if cost.idle_s or worked_s else _INSTANT_S
-    lane_load = LaneLoad(lane, idle_s, idle_s + worked_s, queue=queue, crowded_s=crowded_s)
-    return LoadReport(epoch, lane_load, slots, SlotLoads.of(records, busy_s, sizes))
+    lane_load = LaneLoad(lane, idle_s, idle_s + worked_s, queue=int(pending.sum()), crowded_s=crowded_s)
+    loads = SlotLoads.of(records, busy_s, sizes, pending[slots])
+    return LoadReport(epoch, lane_load, slots, loads, all_served=True)

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -247,6 +248,11 @@ class Engine:
         if self._stop.is_set():
             raise InputError(f"{what}: the query has ended; start it again from its checkpoint")
 
+    def slot_rows(self) -> list[dict[str, Any]]:
+        """Return what each slot cost last, and how many rows of accepted epochs wait for it."""
+        with self._lock:
+            return self.progress.slot_rows(self.conductor.pending_rows(), self.controller.table)
+
     def state_table(self) -> pa.Table:
         """Return the committed state of all slots: a row per key, or per slot for operators of the user's own."""
         with self._reading:
@@ -343,7 +349,7 @@ class Engine:
         One epoch of a lane may take twice as long as another's for no reason of its slots: lanes' paces are left out.
         """
         weights = np.zeros(self.controller.table.slots)
-        for _, rows in groupby(sorted(self.progress.slot_rows(), key=itemgetter("lane")), key=itemgetter("lane")):
+        for _, rows in groupby(sorted(self.progress.slot_costs(), key=itemgetter("lane")), key=itemgetter("lane")):
             slots, records, busy_s = zip(*((row["slot"], row["records"], row["busy_s"]) for row in rows), strict=True)
             total_s = sum(busy_s)
             weights[list(slots)] = np.array(busy_s) * (sum(records) / total_s) if total_s else records

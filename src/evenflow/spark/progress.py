@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from evenflow.lane.messages import Done, EpochLoad, SlotColumns
-from evenflow.model import Epoch, LaneId, SlotId
+from evenflow.model import Epoch, LaneId, RoutingTable, SlotId
 from evenflow.model.balance import max_over_mean, spread
+from evenflow.model.slots import IntArray
 from evenflow.state import Advance, EpochRecord
 
 _KEPT = 100  # as many as Spark's recentProgress keeps
@@ -221,10 +222,18 @@ class Progress:
                     last[lane].add(load)
             return self._lane_rows(last)
 
-    def slot_rows(self) -> list[dict[str, Any]]:
+    def slot_rows(self, pending: IntArray, table: RoutingTable) -> list[dict[str, Any]]:
+        """Return what each slot cost last, with the rows that wait for it; all that have anything of either."""
+        with self._lock:
+            costs = dict(self._slots)
+        for slot in np.flatnonzero(pending).tolist():
+            costs.setdefault(slot, _slot_row(slot, int(table.owners[slot]), 0, 0.0, 0))
+        return [{**row, "pending": int(pending[slot])} for slot, row in sorted(costs.items())]
+
+    def slot_costs(self) -> list[dict[str, Any]]:
         """Return what each slot cost last."""
         with self._lock:
-            return [row for _, row in sorted(self._slots.items())]
+            return list(self._slots.values())
 
     def _lane_rows(self, figures: Mapping[LaneId, LaneFigures]) -> list[dict[str, Any]]:
         return [
@@ -270,6 +279,9 @@ def _timestamp(times: EpochTimes) -> str:
 
 
 def _slot_rows(lane: LaneId, load: SlotColumns) -> Iterator[dict[str, Any]]:
-    columns = zip(load.slots, load.records, load.busy_s, load.state_bytes, strict=True)
-    for slot, records, busy_s, size in columns:
-        yield {"slot": slot, "lane": lane, "records": records, "busy_s": busy_s, "state_bytes": size}
+    for slot, records, busy_s, size in zip(load.slots, load.records, load.busy_s, load.state_bytes, strict=True):
+        yield _slot_row(slot, lane, records, busy_s, size)
+
+
+def _slot_row(slot: SlotId, lane: LaneId, records: int, busy_s: float, state_bytes: int) -> dict[str, Any]:
+    return {"slot": slot, "lane": lane, "records": records, "busy_s": busy_s, "state_bytes": state_bytes}

@@ -168,8 +168,8 @@ class Query:
         return {"pid": hello and hello.pid, "host": hello and hello.host, "executor": hello and hello.executor}
 
     def slots(self) -> list[dict[str, Any]]:
-        """What each slot cost in the newest epoch, and where it is."""
-        return self._engine.progress.slot_rows()
+        """What each slot cost in the newest epoch, where it is, and how many rows wait for it now (`pending`)."""
+        return self._engine.slot_rows()
 
     def moves(self) -> list[dict[str, Any]]:
         """All moves that were announced, with their epoch and reason."""

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from evenflow.model import Contents, Epoch, LaneId, RoutingTable, SlotId
+from evenflow.model.slots import IntArray
 from evenflow.state.files import FileRef
 
 
@@ -66,6 +67,13 @@ class EpochRecord(Record, frozen=True):
     def table(self) -> RoutingTable:
         """Return the routing table in force for this epoch."""
         return RoutingTable(np.array(self.owners), self.lanes, self.table_version)
+
+    def slot_rows(self) -> IntArray:
+        """Return the number of rows of each slot."""
+        segments = [segment for block in self.blocks for segment in block.segments]
+        slots = np.array([slot for segment in segments for slot in segment.slots], dtype=np.int64)
+        counts = np.array([count for segment in segments for count in segment.counts], dtype=np.int64)
+        return np.bincount(slots, counts, len(self.owners)).astype(np.int64)
 
     def rows_of(self, lane: LaneId) -> int:
         """Return the number of rows that were routed to a lane."""
