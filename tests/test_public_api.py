@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 import evenflow
 
 
@@ -19,3 +21,20 @@ def test_importing_evenflow_starts_nothing_heavy() -> None:
     code = f"import sys, evenflow; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "stddev",
+            r"evenflow has no 'stddev': its aggregates are avg, count, .* keyed\(\.\.\.\)\.apply\(operator\)\.$",
+        ),
+        ("keyd", "Did you mean 'keyed'"),
+        ("summ", "Did you mean 'sum'"),
+    ],
+)
+def test_a_name_that_is_not_there_says_what_is(name: str, message: str) -> None:
+    with pytest.raises(AttributeError, match=message):
+        getattr(evenflow, name)
+    assert not hasattr(evenflow, name)

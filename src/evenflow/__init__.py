@@ -9,35 +9,44 @@
                                      └─▶ journal ─▶ progress, dashboard, plots, tests
 """
 
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from evenflow.control import Controller, ControllerOptions, Plan, plan_moves
-from evenflow.errors import EvenflowError, InputError, PolicyError
+from evenflow.errors import EvenflowError, InputError, MissingNameError, PolicyError
 from evenflow.migration import strategy_named
 from evenflow.model import LaneLoad, LoadView, LoadWindow, Move, RoutingTable, SlotLoads
 from evenflow.policies import Policy, Proposal, policy_named
 
 if TYPE_CHECKING:
     from evenflow.operators import SlotOperator
-    from evenflow.operators.functions import count, first, last, max, mean, min, sum  # noqa: A004 - Spark's names
+    from evenflow.operators.functions import avg, count, first, last, max, mean, min, sum  # noqa: A004 - Spark's names
     from evenflow.spark import Query, keyed
 
 __version__ = "0.1.0"
 
+_AGGREGATES = ("avg", "count", "first", "last", "max", "mean", "min", "sum")
 # Loaded at first use: neither the command line nor a policy needs Spark or Arrow.
 _LATER = {
     "Query": "evenflow.spark",
     "SlotOperator": "evenflow.operators",
     "keyed": "evenflow.spark",
-    **dict.fromkeys(("count", "first", "last", "max", "mean", "min", "sum"), "evenflow.operators.functions"),
+    **dict.fromkeys(_AGGREGATES, "evenflow.operators.functions"),
 }
 
 
 def __getattr__(name: str) -> Any:
     if name in _LATER:
         return getattr(import_module(_LATER[name]), name)
-    raise AttributeError(f"module 'evenflow' has no attribute {name!r}")
+    if name.startswith("_"):
+        raise AttributeError(f"module 'evenflow' has no attribute {name!r}")
+    close = get_close_matches(name, __all__, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise MissingNameError(
+        f"evenflow has no {name!r}: its aggregates are {', '.join(_AGGREGATES)}; what they cannot do is an operator of "
+        f"your own, keyed(...).apply(operator).{hint}"
+    )
 
 
 __all__ = [
@@ -58,6 +67,7 @@ __all__ = [
     "SlotLoads",
     "SlotOperator",
     "__version__",
+    "avg",
     "count",
     "first",
     "keyed",

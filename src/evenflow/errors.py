@@ -5,6 +5,7 @@
     EvenflowError                 anything evenflow itself has to say
     ├── InputError                a value from outside is wrong: correct it and call again
     │   ├── UnknownNameError      a name that is in no registry: pick one of those listed
+    │   ├── MissingNameError      a method or function that evenflow does not have: the message says what to use
     │   └── CheckpointMismatchError  a checkpoint of another query: change the query or the location
     ├── PolicyError               a policy proposed something that cannot be: mend the policy
     ├── OperatorError             an operator failed on the rows of a slot: mend the operator or the data
@@ -41,6 +42,10 @@ class UnknownNameError(InputError):
         close = get_close_matches(name, names, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         super().__init__(f"there is no {kind} named {name!r}; known: {', '.join(names)}.{hint}")
+
+
+class MissingNameError(InputError, AttributeError):
+    """A name of Spark's that evenflow does not have, or a misspelt one; the message says what to use instead."""
 
 
 class CheckpointMismatchError(InputError):

@@ -241,12 +241,23 @@ def test_columns_and_contents() -> None:
         (lambda: Aggregate({"n": functions.count(), "N": functions.count()}), "duplicate output name 'N'"),
         (lambda: Aggregate({SLOT: functions.count()}), "'__slot' is reserved"),
         (lambda: Agg("sum"), r"sum\(\) needs the name of a column"),
-        (lambda: functions.sum(3), "takes the name of a column, got 3"),  # type: ignore[arg-type]
+        (lambda: functions.sum(3), "takes the name of a column or a Column, got 3"),  # type: ignore[arg-type]
+        (lambda: functions.max(["v"]), r"takes the name of a column or a Column, got \['v'\]"),  # type: ignore[arg-type]
+        (lambda: functions.sum("*"), r"sum\(\) needs the name of a column; only count\(\) goes without"),
+        (lambda: functions.count(2), r"count\(\) takes the name of a column or a Column, got 2"),
+        (lambda: functions.count(True), r"got True"),
+        (lambda: functions.sum("v").alias(3), r"alias\(\) takes a name, got 3"),  # type: ignore[arg-type]
     ],
 )
 def test_aggregates_that_can_never_be(build: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         build()
+
+
+def test_other_ways_to_write_an_aggregate() -> None:
+    assert functions.count("*") == functions.count(1) == functions.count() == Agg("count")
+    assert functions.avg("v") == functions.mean("v")
+    assert functions.sum("v").alias("total") == Agg("sum", "v", "total")
 
 
 def test_unknown_functions_are_named_with_the_known_ones() -> None:
@@ -262,6 +273,7 @@ def test_unknown_functions_are_named_with_the_known_ones() -> None:
         ({"r": functions.mean("text")}, KEY, "expected a signed integer"),
         ({"r": functions.min("l")}, KEY, r"column 'l' has type list<.*>; expected numbers"),
         ({"k": functions.count()}, KEY, "output 'k' has the name of a key"),
+        ({"K": functions.count()}, KEY, "output 'K' has the name of a key"),
         ({"m": functions.mean("v"), "m.sum": functions.count()}, KEY, "'m.sum' is needed for the state of a mean"),
         ({"r": functions.count()}, ("s",), r"key column 's' has type struct<.*>, which cannot be a key"),
         ({"r": functions.count()}, ("l",), "select the fields of a struct"),

@@ -42,25 +42,6 @@ def untouched(bench: Bench) -> Iterator[Bench]:
 
 # --- what is wrong in itself -------------------------------------------------------------------------------------
 
-Words = tuple[Callable[[DataFrame], object], str]
-WRONG: dict[str, Words] = {
-    "no key": (ef.keyed, "keyed: name at least one key column"),
-    "unknown key": (lambda df: ef.keyed(df, "auctoin"), "there is no column 'auctoin'; the stream has auction, bidder"),
-    "a key twice": (lambda df: ef.keyed(df, "auction", "auction"), "each key once"),
-    "own names": (lambda df: ef.keyed(df.withColumnRenamed("ratio", "__slot"), "auction"), "__slot.* rename yours"),
-    "no aggregate": (lambda df: ef.keyed(df, "auction").agg(), "name at least one aggregate"),
-    "unknown column": (lambda df: ef.keyed(df, "auction").agg(n=ef.sum("prise")), "there is no column 'prise'"),
-    "a sum of text": (lambda df: ef.keyed(df, "auction").agg(n=ef.sum("bidder")), "bidder"),
-    "a class": (lambda df: ef.keyed(df, "auction").apply(Nothing), "apply"),  # type: ignore[arg-type]
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_words_that_mean_nothing(untouched: Bench, name: str) -> None:
-    say, message = WRONG[name]
-    with pytest.raises(InputError, match=message):
-        say(untouched.stream())
-
 
 def test_a_batch_frame(untouched: Bench) -> None:
     with pytest.raises(InputError, match="expected a streaming DataFrame"):

@@ -88,7 +88,7 @@ class Aggregate:
         check_keys(schema, keys)
         columns = []
         for name, agg in self.aggregates.items():
-            if name in keys:
+            if name.lower() in {key.lower() for key in keys}:
                 raise InputError(f"agg(): the output {name!r} has the name of a key; choose another")
             columns.append(column_for(name, agg, schema))
             # Tells it from an aggregate of this name that was given up earlier, in files that still hold that one.

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from evenflow.errors import InputError, OperatorError
 from evenflow.model import Contents, Epoch
+from evenflow.model.signatures import takes
 from evenflow.model.slots import FloatArray, IntArray
 from evenflow.operators.base import HASH, LATEST, SLOT, Folded
 from evenflow.operators.clock import NeededTime
@@ -65,6 +66,35 @@ class SlotOperator(ABC):
         raise NotImplementedError(f"a state of version {version}: define upgrade(state, version) to read it")
 
 
+def check_operator(operator: Any) -> None:
+    """Refuse what cannot be run, whatever the rows."""
+    if not isinstance(operator, SlotOperator):
+        made = " (the class itself: call it)" if isinstance(operator, type) else ""
+        raise InputError(f"apply() takes an instance of a subclass of SlotOperator, got {operator!r}{made}")
+    name = type(operator).__name__
+    if operator.frame not in ("arrow", "pandas"):
+        raise InputError(f"{name}.frame is 'arrow' or 'pandas', got {operator.frame!r}")
+    declared: Any = operator.name
+    if declared is not None and not (isinstance(declared, str) and declared):
+        raise InputError(f"{name}.name is a text, or None for the class's, got {declared!r}")
+    version: Any = operator.version
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise InputError(f"{name}.version is a number from 1 on, got {version!r}")
+    if not takes(operator.process, 2):
+        raise InputError(f"{name}.process must take the state and the rows: def process(self, state, rows)")
+    if not takes(operator.init, 0):
+        raise InputError(f"{name}.init must take nothing: def init(self)")
+    if not takes(operator.upgrade, 2):
+        raise InputError(f"{name}.upgrade must take a state and its version: def upgrade(self, state, version)")
+    needed: Any = operator.columns_needed
+    if needed is not None and not (
+        isinstance(needed, tuple | list) and all(isinstance(column, str) for column in needed)
+    ):
+        raise InputError(
+            f"{name}.columns_needed is a tuple of names such as ('price',), or None for all; got {needed!r}"
+        )
+
+
 class Apply:
     """Runs a `SlotOperator`."""
 
@@ -72,19 +102,7 @@ class Apply:
         self, operator: SlotOperator, clock: Callable[[], float] | None = None, frames: Frames | None = None
     ) -> None:
         """Wrap the user's operator; `clock` measures what each slot costs, `frames` says how rows look to it."""
-        if not isinstance(operator, SlotOperator):
-            made = " (the class itself: call it)" if isinstance(operator, type) else ""
-            raise InputError(f"apply() takes an instance of a subclass of SlotOperator, got {operator!r}{made}")
-        if operator.frame not in ("arrow", "pandas"):
-            raise InputError(f"{type(operator).__name__}.frame is 'arrow' or 'pandas', got {operator.frame!r}")
-        name: object = operator.name
-        version: object = operator.version
-        if name is not None and (not isinstance(name, str) or not name):
-            raise InputError(
-                f"{type(operator).__name__}.name is a text, or None for the class's, got {operator.name!r}"
-            )
-        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-            raise InputError(f"{type(operator).__name__}.version is a number from 1 on, got {operator.version!r}")
+        check_operator(operator)
         self.operator = operator
         self.clock = clock or NeededTime()
         self.frames = frames
@@ -107,7 +125,8 @@ class Apply:
         return False
 
     def columns(self) -> tuple[str, ...] | None:
-        return self.operator.columns_needed
+        needed = self.operator.columns_needed
+        return None if needed is None else tuple(needed)
 
     def contents(self, schema: pa.Schema, keys: tuple[str, ...]) -> Contents:
         check_keys(schema, keys)

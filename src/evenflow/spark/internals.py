@@ -1,4 +1,5 @@
-"""The few things PySpark has but does not promise, in one place: types and rows between Spark and Arrow, ends, jobs.
+"""The few things PySpark has but does not promise, in one place: types and rows between Spark and Arrow, columns,
+ends, jobs.
 
 `to_arrow_schema` and `from_arrow_schema` are what PySpark itself uses for `mapInArrow` and `toArrow`; its public API
 has no way from a StructType to an Arrow schema without running a job. `ArrowArrayToPandasConversion` and
@@ -10,13 +11,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from pyspark import RDD, SparkContext
-from pyspark.errors import PySparkTypeError
+from pyspark.errors import ParseException, PySparkTypeError
 from pyspark.serializers import NoOpSerializer
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.conversion import ArrowArrayToPandasConversion, PandasToArrowConversion
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
@@ -97,9 +99,12 @@ def arrow_column(  # noqa: PLR0913 - the settings of a session that count here
 
 def schema_of_ddl(ddl: str) -> StructType:
     """Return the schema that a text like ``"auction long, total long"`` describes."""
-    schema = StructType.fromDDL(ddl)
-    if not isinstance(schema, StructType):
-        raise InputError(f"expected columns such as 'auction long, total long', got {ddl!r}")
+    try:
+        schema = StructType.fromDDL(ddl)
+    except ParseException:
+        schema = None
+    if not isinstance(schema, StructType):  # it takes a bare type as well
+        raise InputError(f"expected columns with types, such as 'user string, total long', got {ddl!r}")
     return schema
 
 
@@ -241,3 +246,70 @@ def show_progress_bar(context: SparkContext) -> None:
     if scala.progressBar().isDefined():
         jvm: Any = context._jvm  # noqa: SLF001
         _bars[context.applicationId] = jvm.org.apache.spark.ui.ConsoleProgressBar(scala)
+
+
+# --- what a Column says ------------------------------------------------------------------------------------------
+
+
+def column_text(column: Column) -> str:
+    """Return a column as Spark writes it; PySpark wraps that in `Column<'...'>`."""
+    return str(cast("Any", column)._jc.toString())  # noqa: SLF001 - as said above
+
+
+@dataclass(frozen=True)
+class Expression:
+    """What Spark's analysis knows of a selected column.
+
+    `identity` is the same for what is the same, however it was written; `sessions` are those of the session windows
+    that it is computed from.
+    """
+
+    identity: str
+    deterministic: bool
+    sessions: frozenset[str]
+
+
+def expressions_of(selected: DataFrame) -> list[Expression]:
+    """Return what was selected, as Spark understands it. PySpark has no way to ask."""
+    found = cast("Any", selected)._jdf.queryExecution().analyzed().expressions()  # noqa: SLF001 - as said above
+    expressions = []
+    for at in range(found.size()):
+        one = found.apply(at)
+        inner = one.child() if one.getClass().getSimpleName() == "Alias" else one
+        inputs = one.references().toSeq()
+        columns = [inputs.apply(place) for place in range(inputs.size())]
+        sessions = (it.canonicalized().toString() for it in columns if it.metadata().contains("spark.sessionWindow"))
+        expressions.append(
+            Expression(inner.canonicalized().toString(), bool(one.deterministic()), frozenset(map(str, sessions)))
+        )
+    return expressions
+
+
+def output_of(frame: DataFrame) -> list[str]:
+    """Return the identities of a frame's own columns."""
+    output = cast("Any", frame)._jdf.queryExecution().analyzed().output()  # noqa: SLF001 - as above
+    return [str(output.apply(at).canonicalized().toString()) for at in range(output.size())]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a function in a Column, such as `F.sum("x").alias("total")`."""
+
+    function: str
+    arguments: tuple[Column, ...]
+    distinct: bool
+    alias: str | None
+
+
+def call_in(column: Column) -> Call | None:
+    """Return the function that a Column calls, None if it is something else. PySpark has no way to ask."""
+    made = cast("Any", column)._jc  # noqa: SLF001 - as said above
+    node, alias = made.node(), None
+    if node.getClass().getSimpleName() == "Alias":
+        alias, node = str(node.name().apply(0)), node.child()
+    if node.getClass().getSimpleName() != "UnresolvedFunction":
+        return None
+    context = cast("Any", SparkContext._active_spark_context)  # noqa: SLF001 - as above
+    arguments = (node.arguments().apply(at) for at in range(node.arguments().size()))
+    columns = tuple(cast("Any", type(column))(context._jvm.org.apache.spark.sql.Column(one)) for one in arguments)  # noqa: SLF001
+    return Call(str(node.functionName()).lower(), columns, bool(node.isDistinct()), alias)

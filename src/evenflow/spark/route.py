@@ -25,6 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everyone knows i
 from evenflow.model import RoutingTable
 from evenflow.model.slots import IntArray
 from evenflow.operators.base import HASH, SLOT
+from evenflow.spark.columns import quoted
 from evenflow.spark.internals import arrow_frames
 from evenflow.state import Block, Folder, Segment, block_name
 
@@ -32,7 +33,7 @@ Exchange = Literal["direct", "shuffle"]
 
 _TABLE_PROPERTY = "evenflow.table"
 _EPOCH_PROPERTY = "evenflow.epoch"
-_ARRIVAL = "__arrival"
+ARRIVAL = "__arrival"  # when a row arrived
 _SAMPLES = 64  # arrival times kept per task, for latencies
 
 
@@ -49,7 +50,7 @@ class Router:
     """How rows of one query get to blocks."""
 
     keys: tuple[str, ...]
-    columns: tuple[str, ...]
+    selected: tuple[Column, ...]  # keys and value columns, each under its name
     slots: int
     location: str
     needs_hash: bool
@@ -59,7 +60,7 @@ class Router:
 
     def prepared(self, stream: DataFrame) -> DataFrame:
         """Return the stream as foreachBatch must see it: with slots, and for *direct* in as many parts as tasks."""
-        narrow = stream.select(*self.keys, *self.columns, *self._hash_columns())
+        narrow = stream.select(*self.selected, *self._arrival_column()).select("*", *self._hash_columns())
         return narrow.coalesce(self.tasks) if self.exchange == "direct" else narrow
 
     def route(self, batch: DataFrame, epoch: int, table: RoutingTable) -> Routed:
@@ -76,15 +77,17 @@ class Router:
         written = sorted(frames.mapPartitions(_writer(self.location, schema)).collect(), key=lambda part: part.task)
         return Routed(tuple(part.block for part in written), _arrivals(written))
 
+    def _arrival_column(self) -> Iterator[Column]:
+        if self.arrival is not None:
+            yield F.unix_micros(F.col(quoted(self.arrival))).alias(ARRIVAL)
+
     def _hash_columns(self) -> Iterator[Column]:
-        keys = [F.col(key) for key in self.keys]
+        keys = [F.col(quoted(key)) for key in self.keys]
         # xxhash64 skips nulls, so (null, x) and (x, null) would always meet; their null flags tell them apart.
         flags = [key.isNull() for key in keys] if len(keys) > 1 else []
         hashed = F.xxhash64(*keys, *flags)
         if self.needs_hash:
             yield hashed.alias(HASH)
-        if self.arrival is not None:
-            yield F.unix_micros(F.col(self.arrival)).alias(_ARRIVAL)
         yield F.pmod(hashed, F.lit(self.slots)).cast("short").alias(SLOT)
 
 
@@ -114,7 +117,7 @@ def _writer(location: str, schema: pa.Schema) -> Callable[[Iterable[bytes]], Ite
         owners = np.frombuffer(base64.b64decode(context.getLocalProperty(_TABLE_PROPERTY) or ""), dtype=np.int16)
         epoch = int(context.getLocalProperty(_EPOCH_PROPERTY) or -1)
         arrivals = _sample(rows)
-        segments, index = _segments(rows.drop_columns(_ARRIVAL) if len(arrivals) else rows, owners.astype(np.int64))
+        segments, index = _segments(rows.drop_columns(ARRIVAL) if len(arrivals) else rows, owners.astype(np.int64))
         task = context.partitionId()
         # Spark counts attempts anew in every session; an old one's task may still be writing.
         name = block_name(epoch, f"{context.taskAttemptId()}.{secrets.token_hex(4)}", task)
@@ -153,10 +156,10 @@ def _segments(
 
 def _sample(rows: pa.Table) -> IntArray:
     """Return some arrival times, evenly picked; none if rows do not say when they arrived."""
-    if _ARRIVAL not in rows.column_names:
+    if ARRIVAL not in rows.column_names:
         return np.empty(0, dtype=np.int64)
     picked = np.linspace(0, rows.num_rows - 1, min(_SAMPLES, rows.num_rows)).astype(int)
-    times: IntArray = rows[_ARRIVAL].take(pa.array(picked)).to_numpy()
+    times: IntArray = rows[ARRIVAL].take(pa.array(picked)).to_numpy()
     return times
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn, cast
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import StructType
 
 from evenflow.control import ControllerOptions
@@ -13,68 +15,123 @@ from evenflow.errors import InputError
 from evenflow.migration import DEFAULT_STRATEGY, Strategy, strategy_of
 from evenflow.model import DEFAULT_SLOTS
 from evenflow.model.registry import fitted, fitted_options
-from evenflow.operators import HASH, SLOT, Agg, Aggregate, Apply, Operator, SlotOperator
+from evenflow.operators import HASH, SLOT, Agg, Aggregate, Apply, Operator, SlotOperator, functions
 from evenflow.policies import DEFAULT_POLICY, Policy, policy_of
+from evenflow.spark.aggregates import bound, named_aggregates
+from evenflow.spark.columns import Chosen, StreamColumns, refuse_types, told_by_spark
 from evenflow.spark.conductor import Handover
+from evenflow.spark.habits import missing_of_keyed, missing_of_stateful
 from evenflow.spark.internals import arrow_schema, refuse_spark_connect, schema_of_ddl, spark_schema
 from evenflow.spark.options import BRAKES, MAX_LAG, PATIENCE, BalanceOptions
-from evenflow.spark.route import Exchange
+from evenflow.spark.route import ARRIVAL, Exchange
+from evenflow.spark.watermarks import refuse_watermark
 from evenflow.spark.writer import StreamWriter
 
 
-def keyed(stream: DataFrame, *keys: str) -> KeyedStream:
-    """Group a streaming DataFrame by one or more columns; nulls are keys like any other."""
+def keyed(stream: DataFrame, *keys: str | Column | list[str | Column]) -> KeyedStream:
+    """Group a streaming DataFrame by columns or expressions, as `df.groupBy` does; nulls are keys like any other."""
     refuse_spark_connect(stream)
+    if not isinstance(cast("Any", stream), DataFrame):
+        raise InputError(f"keyed: expected a streaming DataFrame (spark.readStream...), got {type(stream).__name__}")
     if not stream.isStreaming:
         raise InputError("keyed: expected a streaming DataFrame (spark.readStream...), got a batch one")
-    if not keys:
+    given = tuple(keys[0]) if len(keys) == 1 and isinstance(keys[0], list | tuple) else keys
+    if not given:
         raise InputError("keyed: name at least one key column")
-    for key in keys:
-        if key not in stream.columns:
-            raise InputError(f"keyed: there is no column {key!r}; the stream has {', '.join(stream.columns)}")
-    if len(set(keys)) != len(keys):
-        raise InputError(f"keyed: each key once, got {', '.join(keys)}")
-    reserved = {SLOT, HASH} & set(stream.columns)
+    refuse_watermark(stream)
+    columns = StreamColumns(stream)
+    chosen = columns.keys(given)
+    own = {SLOT, HASH, ARRIVAL}
+    reserved = sorted(name for name in {*columns.names, *(key.name for key in chosen)} if name.lower() in own)
     if reserved:
-        raise InputError(f"keyed: column names {sorted(reserved)} are evenflow's own; rename yours")
-    return KeyedStream(stream, keys)
+        raise InputError(f"keyed: column names {reserved} are evenflow's own; rename yours")
+    return KeyedStream(columns, chosen)
 
 
 @dataclass(frozen=True)
 class KeyedStream:
     """A stream and its key; say next what to keep per key."""
 
-    stream: DataFrame
-    keys: tuple[str, ...]
+    columns: StreamColumns
+    key_columns: tuple[Chosen, ...]
 
-    def agg(self, **aggregates: Agg) -> StatefulStream:
-        """Keep aggregates per key: `agg(total=ef.sum("price"), n=ef.count())`."""
-        if not aggregates:
-            raise InputError("agg: name at least one aggregate, such as n=ef.count()")
-        for name, aggregate in aggregates.items():
-            if not isinstance(aggregate, Agg):
-                raise InputError(f"agg: {name} must be an aggregate such as ef.sum('column'), got {aggregate!r}")
-        return self._with(Aggregate(aggregates))
+    def agg(self, *aggregates: Agg | Column | dict[str, str], **named: Agg | Column) -> StatefulStream:
+        """Keep aggregates per key: `agg(total=ef.sum("price"), n=ef.count())`.
+
+        Spark's own forms are understood as well, as far as evenflow has the function:
+        `agg(F.sum("price").alias("total"))`, `agg({"price": "sum"})`. What has no name gets Spark's, `sum(price)`.
+        """
+        asked = named_aggregates(self.columns, aggregates, named)
+        plain, needed = bound(self.columns, asked, self.key_columns)
+        return self._with(Aggregate(plain), needed)
+
+    def count(self) -> StatefulStream:
+        """Count the rows per key, in a column `count`, as `df.groupBy(...).count()` does."""
+        return self.agg(count=functions.count())
+
+    def sum(self, *columns: str) -> StatefulStream:
+        """Add up these columns per key, or all columns of numbers, as `df.groupBy(...).sum(...)` does."""
+        return self._each(functions.sum, columns)
+
+    def min(self, *columns: str) -> StatefulStream:
+        """Keep the smallest values per key, as `df.groupBy(...).min(...)` does."""
+        return self._each(functions.min, columns)
+
+    def max(self, *columns: str) -> StatefulStream:
+        """Keep the largest values per key, as `df.groupBy(...).max(...)` does."""
+        return self._each(functions.max, columns)
+
+    def mean(self, *columns: str) -> StatefulStream:
+        """Average these columns per key, as `df.groupBy(...).mean(...)` does."""
+        return self._each(functions.mean, columns)
+
+    def avg(self, *columns: str) -> StatefulStream:
+        """Average these columns per key: another name for `mean`, as in Spark."""
+        return self.mean(*columns)
 
     def apply(self, operator: SlotOperator) -> StatefulStream:
         """Keep state of your own: see `SlotOperator`."""
-        if not isinstance(operator, SlotOperator):
-            raise InputError(f"apply: expected a SlotOperator, got {type(operator).__name__}")
-        if isinstance(operator.output, str):
-            operator.output = arrow_schema(schema_of_ddl(operator.output))
-        elif isinstance(operator.output, pa.Schema):
-            operator.output = arrow_schema(spark_schema(operator.output))  # a type of Spark's has one form in Arrow
-        return self._with(Apply(operator))
+        wrapped = Apply(operator)  # refuses what is no operator
+        operator.output = _declared_output(operator)
+        return self._with(wrapped, self.columns.wanted("apply", wrapped.columns(), self.key_columns))
 
-    def _with(self, operator: Operator) -> StatefulStream:
-        schema, needed = self.stream.schema, operator.columns()
-        missing = [column for column in needed or () if column not in schema.names]
-        if missing:
-            raise InputError(f"there is no column {missing[0]!r}; the stream has {', '.join(schema.names)}")
-        columns = tuple(column for column in (schema.names if needed is None else needed) if column not in self.keys)
-        narrow = arrow_schema(StructType([schema[name] for name in (*self.keys, *columns)]))
-        operator.output_schema(narrow, self.keys)  # says now what cannot be summed or compared
-        return StatefulStream(self.stream, self.keys, columns, narrow, operator)
+    def __getattr__(self, name: str) -> NoReturn:
+        """Say what to use instead of a name that is not there."""
+        raise missing_of_keyed(name, dir(type(self)))
+
+    def _each(self, function: Callable[[str], Agg], columns: tuple[str, ...]) -> StatefulStream:
+        return self.agg(*(function(column) for column in columns or self.columns.numeric()))
+
+    def _with(self, operator: Operator, values: Sequence[Chosen]) -> StatefulStream:
+        keys = tuple(key.name for key in self.key_columns)
+        selected = tuple(one.named for one in (*self.key_columns, *values))
+        with told_by_spark("keyed", selected):
+            narrow = self.columns.stream.select(*selected).schema
+        refuse_types(narrow, keys, operator)
+        schema = arrow_schema(narrow)
+        operator.output_schema(schema, keys)  # says now what cannot be summed or compared
+        return StatefulStream(self.columns.stream, keys, selected, schema, operator)
+
+
+def _declared_output(operator: SlotOperator) -> pa.Schema:
+    """Return the rows that an operator says it puts out, in whatever form it does."""
+    name, declared = type(operator).__name__, getattr(operator, "output", None)
+    if isinstance(declared, str):
+        try:
+            declared = schema_of_ddl(declared)
+        except InputError as error:
+            raise InputError(f"apply: {name}.output: {error}") from error
+    if isinstance(declared, pa.Schema):
+        declared = spark_schema(declared)
+    if not isinstance(declared, StructType) or not declared.names:
+        raise InputError(
+            f"apply: {name}.output must say which rows process() returns: 'user string, total long', a StructType or a "
+            f"pyarrow.Schema, got {declared!r}"
+        )
+    twins = {column for column in declared.names if [one.lower() for one in declared.names].count(column.lower()) > 1}
+    if twins:
+        raise InputError(f"apply: {name}.output names columns twice: {', '.join(sorted(twins))}")
+    return arrow_schema(declared)  # a type of Spark's has one form in Arrow
 
 
 @dataclass(frozen=True)
@@ -83,7 +140,7 @@ class StatefulStream:
 
     stream: DataFrame
     keys: tuple[str, ...]
-    columns: tuple[str, ...]
+    selected: tuple[Column, ...] = field(compare=False)  # keys and value columns, each under its name
     schema: pa.Schema
     operator: Operator
     options: BalanceOptions = field(default_factory=BalanceOptions)
@@ -162,3 +219,7 @@ class StatefulStream:
     def writeStream(self) -> StreamWriter:  # noqa: N802 - Spark's name
         """Write the results as they change: the names are those of Spark's DataStreamWriter."""
         return StreamWriter(self)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Say what to use instead of a name that is not there."""
+        raise missing_of_stateful(name, dir(type(self)))

@@ -207,7 +207,7 @@ class StreamWriter:
         location = self._location(spark, outlet)
         router = Router(
             stream.keys,
-            stream.columns,
+            stream.selected,
             options.slots,
             home_of(location),
             stream.operator.needs_hash(stream.schema, stream.keys),
