@@ -36,6 +36,17 @@ class QueryLog(logging.LoggerAdapter[logging.Logger]):
         return f"{', '.join(about)}: {msg}", kwargs
 
 
+def log_to_stderr_by_default() -> None:
+    """Let warnings go to stderr, the executor's log, in a process of ours that nobody has set up logging for."""
+    logger = logging.getLogger("evenflow")
+    if logging.root.handlers or any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers):
+        return
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger.addHandler(handler)
+
+
 def label_of(name: str | None, query_id: str) -> str:
     """Return how a query is called in the log: by its name, or by the beginning of its id."""
     return name or query_id[:_SHORT_ID]

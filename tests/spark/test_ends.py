@@ -115,8 +115,11 @@ class FailsAt(ef.SlotOperator):
         raise ConnectionError("the service is away")
 
 
-def test_an_operator_that_fails_while_spark_is_idle_or_busy(bench: Bench, listener: Listener) -> None:
+def test_an_operator_that_fails_while_spark_is_idle_or_busy(
+    bench: Bench, listener: Listener, caplog: pytest.LogCaptureFixture
+) -> None:
     """Idle: the last epoch there is fails. Busy: Spark's thread has brought the next one, and waits for lanes."""
+    caplog.set_level("INFO", "evenflow")
     words = ("FailsAt, slot", "ConnectionError: the service is away", "in look_up")
     bench.feed(one_bid_per_key(0))
     idle = bench.started(
@@ -137,6 +140,12 @@ def test_an_operator_that_fails_while_spark_is_idle_or_busy(bench: Bench, listen
     )
     failed_with(busy, listener, bench.spark, *words)
     assert isinstance(busy.exception(), LaneFailedError)
+    for query in (idle, busy):
+        told = [record for record in caplog.records if record.message.startswith(f"{query.id[:8]}")]
+        assert "starts with 2 lanes (as asked), 8 slots, policy even" in told[0].message
+        errors = [record.message for record in told if record.levelname == "ERROR"]
+        assert len(errors) == 1, "one failure is one line"
+        assert all(word in errors[0] for word in words)
     bench.no_jobs_are_left()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
@@ -149,6 +149,7 @@ class Journal:
 
     keep: int = 100_000
     keep_slots: int = 1 << 19
+    heard: Callable[[Entry], None] = lambda _entry: None  # is told of every entry
     _entries: deque[Entry] = field(init=False)
     _windows: deque[tuple[LoadWindow, RoutingTable]] = field(default_factory=deque)
 
@@ -159,6 +160,7 @@ class Journal:
     def record(self, entry: Entry) -> None:
         """Add one entry."""
         self._entries.append(entry)
+        self.heard(entry)
 
     def keep_window(self, window: LoadWindow, table: RoutingTable) -> None:
         """Add a window and the table in force."""

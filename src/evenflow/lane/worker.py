@@ -64,6 +64,7 @@ class LaneConfig:
     slots: int
     complete: bool = False
     rows_per_second: float | None = None  # stands for a slower machine in demos and experiments; None in real use
+    query: str = "query"  # what it is called in the log
     publishes: bool = True  # False if no sink wants the outputs: then they are not written
 
 

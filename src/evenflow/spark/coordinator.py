@@ -195,6 +195,7 @@ class Coordinator:
                 self._context.parallelize([lane], 1).mapPartitionsWithIndex(task).collect()
             except Exception as error:  # noqa: BLE001 - a lost task; the next incarnation takes over
                 self._failures.setdefault(lane, []).append(str(error))
+                self._log.debug("its job failed: %s", error, lane=lane)
             self._stopping.wait(_RESUBMIT_PAUSE_S)
 
     def _accept(self) -> None:

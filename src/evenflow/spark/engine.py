@@ -44,11 +44,13 @@ from evenflow.log import QueryLog, Slow
 from evenflow.model import LaneId, Move, RoutingTable, SlotId
 from evenflow.model.slots import FloatArray
 from evenflow.policies import Policy, starting_table
+from evenflow.policies.base import policy_name
 from evenflow.spark.conductor import Conductor, committed_slot
-from evenflow.spark.coordinator import Coordinator, LaneEvent
+from evenflow.spark.coordinator import Coordinator, Joined, LaneEvent
 from evenflow.spark.progress import EpochTimes, Progress
 from evenflow.spark.route import Router
 from evenflow.spark.sink import Sink
+from evenflow.spark.telling import JournalLog, shown
 from evenflow.state import Checkpoint, EpochRecord, FileRef
 
 _HOPELESS = 3  # a lane whose job fails this often before it says hello will not come up
@@ -96,6 +98,7 @@ class Engine:
         """Share one lock."""
         self._changed = threading.Condition(self._lock)
         self.conductor.on_done = self.progress.lane_done
+        self.journal.heard = JournalLog(self.log)
         self._slow_commit = Slow(self.log, "a commit to the checkpoint", _SLOW_COMMIT_S)
         self._slow_publish = Slow(self.log, "publishing an epoch", _SLOW_PUBLISH_S)
 
@@ -177,6 +180,8 @@ class Engine:
         with self._lock:
             message = self.controller.next_epoch(epoch, times.ready_s)
             table = self.controller.table
+        if message.moves:
+            self.log.info("%d moves take effect: %s", len(message.moves), shown(message.moves), epoch=epoch)
         routed = self.router.route(batch, epoch, table)
         times.routed_s, times.arrivals = time.time(), routed.arrivals
         self._wait_for(lambda: self.lag <= self.max_lag)
@@ -223,6 +228,7 @@ class Engine:
         """Decide by another policy."""
         with self._lock:
             self.controller.set_policy(policy)
+        self.log.info("policy %s from now on", policy_name(policy))
 
     def resize(self, lanes: int) -> None:
         """Run with another number of lanes from now on: new ones take over slots, those to go are drained first."""
@@ -278,6 +284,9 @@ class Engine:
             return
         with self._changed:
             for event in events:
+                if isinstance(event, Joined):
+                    hello = event.hello
+                    self.log.info("process %d on %s is there", hello.pid, hello.host, lane=hello.lane)
                 self.conductor.heard(event)
             self._settle()
 
@@ -311,7 +320,8 @@ class Engine:
         if wish.add:
             try:
                 self._add_lanes(wish.add)
-            except InputError:
+            except InputError as error:
+                self.log.warning("%s", error)
                 self.controller.lanes_changed(self.controller.table.lanes)  # there is no room: go on as it is
         for lane in wish.retire:
             self.conductor.remove_lane(lane)

@@ -15,9 +15,11 @@ from pyspark import TaskContext
 from evenflow.lane import LaneConfig, LaneWorker
 from evenflow.lane.faults import Faults
 from evenflow.lane.messages import PROTOCOL, Done, Failed, FromLane, Hello, Stop, decode_to_lane, encode
+from evenflow.log import QueryLog, log_to_stderr_by_default
 from evenflow.state import Folder
 
 _BACKGROUND = 2  # threads: state may come while other state goes
+_LOCAL = "driver"  # Spark's name for the executor inside the driver
 _LOOK_S = 0.001  # how long to listen for messages before looking at state that moves in the background
 
 
@@ -39,17 +41,22 @@ def lane_task(
                 attempt,
                 os.getpid(),
                 socket.gethostname(),
-                os.environ.get("SPARK_EXECUTOR_ID", "driver"),
+                os.environ.get("SPARK_EXECUTOR_ID", _LOCAL),
                 run_name,
             )
             connection.send_bytes(encode(hello))
-            _serve(config, hello, connection)
+            log = QueryLog(config.query, config.lane)
+            if hello.executor != _LOCAL:  # where the application has nobody to set up logging
+                log_to_stderr_by_default()
+            log.info("attempt %s serves", hello.token)
+            _serve(config, hello, connection, log)
+            log.info("attempt %s has ended", hello.token)
         yield config.lane
 
     return run
 
 
-def _serve(config: LaneConfig, hello: Hello, connection: Connection) -> None:
+def _serve(config: LaneConfig, hello: Hello, connection: Connection, log: QueryLog) -> None:
     """Answer messages until Stop; a closed connection means that the driver is gone or that we are fenced off."""
     faults = Faults.scripted()
     with ThreadPoolExecutor(_BACKGROUND, thread_name_prefix="evenflow-state") as background:
@@ -67,6 +74,7 @@ def _serve(config: LaneConfig, hello: Hello, connection: Connection) -> None:
                 for answer in answers:
                     connection.send_bytes(encode(answer))
                     if isinstance(answer, Failed) and not answer.slots:
+                        log.error("failed: %s: %s\n%s", answer.kind, answer.message, answer.detail)
                         return
                     if isinstance(answer, Done):
                         faults.reach("lane.done-sent", config.lane, answer.commit.epoch)

@@ -22,7 +22,7 @@ from evenflow.policies.base import policy_name
 from evenflow.spark.asking import first_epoch, lane_count, wanted_moves
 from evenflow.spark.conductor import Absence
 from evenflow.spark.coordinator import lanes_running
-from evenflow.spark.ending import SparkRun
+from evenflow.spark.ending import SparkRun, told
 from evenflow.spark.engine import PATIENCE_S, Engine
 from evenflow.spark.internals import CallerJobs, hide_progress_bar, show_progress_bar, spark_schema, stop_timeout_s
 from evenflow.spark.progress import Step
@@ -258,7 +258,15 @@ class Query:
             engine.fail(error)
         finally:
             _end_lanes(engine)
+            self._tell_end()
             self._ended.set()
+
+    def _tell_end(self) -> None:
+        log, recovery = self._engine.log, self._engine.checkpoint.recover()
+        if (error := self.exception()) is not None:
+            log.error("failed: %s", told(error), epoch=recovery.last_accepted)
+        else:
+            log.info("has ended, published up to epoch %d", recovery.last_published, epoch=recovery.last_accepted)
 
     def _spark_has_ended(self) -> None:
         """Do what follows from the end of Spark's query: it failed, was stopped elsewhere, or has handed over all."""

@@ -34,6 +34,7 @@ from evenflow.spark.query import Query
 from evenflow.spark.route import Router
 from evenflow.spark.said import Options, Said, checked_mode, checked_trigger, text_of
 from evenflow.spark.sink import Write
+from evenflow.spark.telling import tell_start
 from evenflow.state import Checkpoint, Folder, Identity, below, has_scheme, home_of, query_at, spark_path
 
 if TYPE_CHECKING:
@@ -245,6 +246,7 @@ class StreamWriter:
             self._replaces,
             pace,
             publishes=outlet.publishes,
+            query=log.query,
         )
         controller = Controller.restored(
             ControllerState(
@@ -273,6 +275,7 @@ class StreamWriter:
             log=log,
         )
         give_id(location, query_id)
+        tell_start(engine, lanes_asked=options.lanes is not None, exchange_asked=options.exchange is not None)
         ends_by_itself = not self._trigger.keys().isdisjoint({"availableNow", "once"})
         return Query.started(engine, spark_writer, self._name, ends_by_itself=ends_by_itself)
 
