@@ -58,7 +58,6 @@ class StreamWriter:
         self._trigger: dict[str, Any] = {}
         self._function: Write | None = None
         self._partitions: tuple[str, ...] = ()
-        self._table: str | None = None
 
     def format(self, source: str) -> StreamWriter:
         """Set the sink: parquet, json, csv, orc, text, avro, delta, console, memory or noop.
@@ -154,8 +153,7 @@ class StreamWriter:
     ) -> Query:
         """Write to a table of the catalog, created if need be (as parquet, unless `format` or the session differ)."""
         self._also(format, outputMode, partitionBy, queryName, options)
-        self._table = text_of("toTable", tableName)
-        return self._start()
+        return self._start(text_of("toTable", tableName), self._options.get("path"))
 
     def start(
         self,
@@ -168,14 +166,11 @@ class StreamWriter:
     ) -> Query:
         """Start the query and return it at once. What cannot work is refused here, and nothing is touched."""
         self._also(format, outputMode, partitionBy, queryName, options)
-        if path is not None:
-            given = text_of("start", os.fspath(path) if isinstance(path, os.PathLike) else path)
-            said = self._options.get("path")
-            if said not in (None, given):
-                raise InputError(f"writeStream: option path says {said!r} and start {given!r}: keep one of them")
-            self.option("path", given)
-        self._table = None
-        return self._start()
+        said = self._options.get("path")
+        given = said if path is None else text_of("start", os.fspath(path) if isinstance(path, os.PathLike) else path)
+        if said not in (None, given):
+            raise InputError(f"writeStream: option path says {said!r} and start {given!r}: keep one of them")
+        return self._start(None, given)
 
     # --- parts ---------------------------------------------------------------------------------------------------
 
@@ -198,10 +193,10 @@ class StreamWriter:
         if name is not None:
             self.queryName(name)
 
-    def _start(self) -> Query:
+    def _start(self, table: str | None, path: str | None) -> Query:
         stream, options = self._stream, self._stream.options
         spark = stream.stream.sparkSession
-        outlet = outlet_of(self._said(spark))
+        outlet = outlet_of(self._said(spark, table, path))
         _refuse_name_in_use(spark, self._name)
         lanes, free_slots = _lanes(spark, options.lanes)
         use_this_python(spark.sparkContext)
@@ -288,13 +283,13 @@ class StreamWriter:
         """Whether an epoch's rows take the place of all that was published before."""
         return self._mode == "complete"
 
-    def _said(self, spark: SparkSession) -> Said:
-        stream, path = self._stream, self._options.get("path")
+    def _said(self, spark: SparkSession, table: str | None, path: str | None) -> Said:
+        stream = self._stream
         return Said(
             spark=spark,
             schema=spark_schema(stream.operator.output_schema(stream.schema, stream.keys)),
             kind=self._format,
-            table=self._table,
+            table=table,
             function=self._function,
             options=self._options,
             path=None if path is None else _located(spark, path, "the path of the output"),
