@@ -70,6 +70,7 @@ class Life:
             self.resize: 8,
             self.kill: 8,
             self.compare: 6,
+            self.look: 6,
             self.change_policy: 4,
             self.restart: 4,
         }
@@ -121,6 +122,10 @@ class Life:
     def compare(self) -> None:
         self.world.finish()
         self.world.check()
+
+    def look(self) -> None:
+        """Read the state of one epoch while lanes are at different ones."""
+        self.world.check_cut()
 
     def _ask(self, not_before: int) -> None:
         table = self.world.engine.controller.table

@@ -6,6 +6,7 @@ operator of a user's own that keeps all values of a key in a list, so that order
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -14,7 +15,6 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from evenflow.operators import Agg, Aggregate, Apply, Operator, SlotOperator
-from evenflow.operators.stored_state import StateCodec, StoredState
 
 SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.int64())])
 Answer = tuple[Any, ...]  # the key, then what is kept of it
@@ -77,9 +77,8 @@ class Diary(Calculation):
         return (key, (*(before[1] if before else ()), value))
 
     def held(self, state: pa.Table) -> list[Answer]:
-        codec = StateCodec(KeepAll())
-        slots = [codec.load(StoredState(row["kind"], row["state"])) for row in state.to_pylist()]
-        return [(key, tuple(values)) for slot in slots for key, values in slot.items()]
+        rows = ((row["key"], json.loads(row["value"])) for row in state.to_pylist())
+        return [(None if key is None else int(key), tuple(values)) for key, values in rows]
 
 
 CALCULATIONS: dict[str, Callable[[], Calculation]] = {"totals": Totals, "diary": Diary}
@@ -109,3 +108,8 @@ class Oracle:
         for key, value in zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True):
             self.state[key] = self.calculation.add(self.state.get(key), key, value)
         self.epochs[epoch] = by_key(self.state[key] for key in dict.fromkeys(rows["key"].to_pylist()))
+
+    def at(self, epoch: int) -> list[Answer]:
+        """Return what was held at the end of an epoch."""
+        answers = (answer for each in range(epoch + 1) for answer in self.epochs[each])
+        return by_key({answer[0]: answer for answer in answers}.values())

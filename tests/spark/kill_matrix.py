@@ -32,7 +32,17 @@ from evenflow.control.journal import LanesChanged, StateMoved
 from tests.spark.driver_under_fault import session
 from tests.spark.drivers import kill_chain
 from tests.spark.killing import COPYING, KINDS, SPEAKERS, Kill, Kind, Trap, Victim, conductors_with
-from tests.spark.streams import Bench, Expected, one_bid_per_key, pids_of, read_published, rows_of, totals, until
+from tests.spark.streams import (
+    Bench,
+    Expected,
+    one_bid_per_key,
+    pids_of,
+    read_published,
+    rows_of,
+    state_of,
+    totals,
+    until,
+)
 
 LANES, SLOTS = 2, 16
 Tell: TypeAlias = Callable[[str], None]
@@ -122,7 +132,7 @@ class Disturbed:
 
     def check_state(self, after: str) -> None:
         expected = Expected([one_bid_per_key(epoch) for epoch in range(self.bench.fed)])
-        assert rows_of(self.query._engine.state_table()) == collections.Counter(expected.state.values()), after
+        assert state_of(self.query) == collections.Counter(expected.state.values()), after
 
     def check(self, kills: Sequence[Kill]) -> None:
         """Compare all there is with a run in which nobody died."""

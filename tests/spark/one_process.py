@@ -17,11 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pyarrow as pa
 
 from evenflow.control import Controller, ControllerOptions, ControllerState
 from evenflow.errors import EvenflowError, InputError
 from evenflow.lane import LaneConfig, LaneWorker
+from evenflow.lane.cut import Portion, read
 from evenflow.lane.faults import Faults
 from evenflow.lane.messages import PROTOCOL, Failed, FromLane, Hello, Stop, ToLane, Work
 from evenflow.migration import strategy_named
@@ -239,6 +241,15 @@ class Source:
         )
 
 
+def state_of(engine: Engine) -> tuple[int, pa.Table]:
+    """Return an epoch and the state at it, as Spark tasks read it: in portions, each through messages."""
+    config, folder = engine.config, Folder.at(engine.config.location)
+    with engine.cut() as cut:
+        portions = [msgspec.msgpack.decode(msgspec.msgpack.encode(each), type=Portion) for each in cut.portions]
+        batches = [batch for portion in portions for batch in read(config, folder, portion)]
+    return cut.epoch, pa.Table.from_batches(batches, config.operator.view_schema(config.schema, config.keys))
+
+
 def slot_of(key: int | None) -> int:
     return 3 if key is None else key % SLOTS
 
@@ -359,9 +370,19 @@ class World:
 
     def check(self) -> None:
         """Compare what is held and what was published with the oracle."""
-        assert by_key(self.calculation.held(self.engine.state_table())) == by_key(self.oracle.state.values())
+        epoch, state = state_of(self.engine)
+        assert by_key(self.calculation.held(state)) == by_key(self.oracle.state.values())
+        assert epoch == self.epoch - 1
         assert self.shop.epochs == self.oracle.epochs
         self.ownership.check(SLOTS, self.epoch)
+
+    def check_cut(self) -> int:
+        """Compare what is held at one epoch with the oracle, wherever lanes are; return by how much they differ."""
+        versions = self.engine.checkpoint.slot_versions
+        epoch, state = state_of(self.engine)
+        assert epoch == versions.max()
+        assert by_key(self.calculation.held(state)) == self.oracle.at(epoch)
+        return int(epoch - versions.min())
 
     def _strikes(self, point: str, _lane: int | None, _epoch: int | None) -> bool:
         strikes = self.rng.random() < (self.driver_deaths if point.startswith("driver") else self.lane_deaths)

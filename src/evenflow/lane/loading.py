@@ -11,7 +11,7 @@ from evenflow.lane.messages import BlockPart, SlotToLoad
 from evenflow.model.slots import IntArray
 from evenflow.operators import HASH, SLOT
 from evenflow.operators.arrays import widened
-from evenflow.state import FileRef, Folder
+from evenflow.state import FileRef, Folder, Recovery
 
 
 def rows_of(folder: Folder, parts: Sequence[BlockPart], schema: pa.Schema) -> tuple[pa.Table, IntArray]:
@@ -63,6 +63,12 @@ def tables_of(folder: Folder, slots: Sequence[SlotToLoad]) -> list[pa.Table]:
         else:
             tables.append(pa.concat_tables([whole.slice(start, rows) for start, rows in sorted(parts)]))
     return [table for table in tables if table.num_rows]
+
+
+def committed_slot(recovery: Recovery, slot: int) -> SlotToLoad:
+    """Return where the checkpoint has a slot, at its committed version."""
+    sources = recovery.sources(slot)
+    return SlotToLoad(slot, int(recovery.ledger.slot_versions[slot]), sources.snapshot, sources.changes)
 
 
 def places_of(state: pa.Table, slots: Sequence[int] | None) -> tuple[tuple[int, int, int], ...]:

@@ -31,12 +31,11 @@ from evenflow.lane.messages import (
     Release,
     Released,
     SlotColumns,
-    SlotToLoad,
     ToLane,
     Work,
 )
 from evenflow.model.slots import FloatArray, IntArray
-from evenflow.operators import SLOT, Apply, Folded, Operator, Resident
+from evenflow.operators import SLOT, Folded, Operator, Resident
 from evenflow.operators.clock import NeededTime
 from evenflow.state import (
     FileRef,
@@ -373,15 +372,3 @@ def _latest(changes: Sequence[pa.Table]) -> pa.Table | None:
         return changes[0] if changes else None
     joined = pa.concat_tables(changes).combine_chunks()
     return joined.take(pa.array(np.argsort(joined[SLOT].to_numpy(), kind="stable")))
-
-
-def committed_state(config: LaneConfig, folder: Folder, slots: Sequence[SlotToLoad]) -> pa.Table:
-    """Return the state in the checkpoint for `slots`: a row per key as it would be put out, or per slot as stored.
-
-    No lane is disturbed.
-    """
-    resident = config.operator.open(config.schema, config.keys, config.slots)
-    for table in tables_of(folder, slots):
-        resident.install(table)
-    held = [entry.slot for entry in slots]
-    return resident.snapshot(held) if isinstance(config.operator, Apply) else resident.output(held)

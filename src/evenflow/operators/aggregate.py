@@ -80,6 +80,9 @@ class Aggregate:
         state = [each for column in self._columns(schema, keys) for each in column.fields]
         return pa.schema([*head, *_key_fields(schema, keys), *state])
 
+    def view_schema(self, schema: pa.Schema, keys: tuple[str, ...]) -> pa.Schema:
+        return self.output_schema(schema, keys)
+
     def open(self, schema: pa.Schema, keys: tuple[str, ...], slots: int) -> AggregateState:
         return AggregateState(self, schema, keys, slots)
 
@@ -153,6 +156,9 @@ class AggregateState:
 
     def output(self, slots: Sequence[int]) -> pa.Table:
         return self._read(self._keys.index.rows_of_slots(np.asarray(slots, np.int64)))[1]
+
+    def view(self, slots: Sequence[int]) -> pa.Table:
+        return self.output(slots)
 
     def slot_rows(self) -> IntArray:
         return self._keys.index.slot_rows.copy()

@@ -18,6 +18,7 @@ from evenflow.operators.clock import NeededTime
 from evenflow.operators.frames import Frames, PlainFrames
 from evenflow.operators.keys import check_keys
 from evenflow.operators.output import conform
+from evenflow.operators.readable import VIEW_SCHEMA, entries_of
 from evenflow.operators.source import source_of
 from evenflow.operators.stored_state import StateCodec, StoredState
 
@@ -158,17 +159,20 @@ class Apply:
     def state_schema(self, schema: pa.Schema, keys: tuple[str, ...]) -> pa.Schema:  # noqa: ARG002 - the same for all
         return _STATE_SCHEMA
 
+    def view_schema(self, schema: pa.Schema, keys: tuple[str, ...]) -> pa.Schema:  # noqa: ARG002 - the same for all
+        return VIEW_SCHEMA
+
     def open(self, schema: pa.Schema, keys: tuple[str, ...], slots: int) -> SlotStates:
-        return SlotStates(self, self.output_schema(schema, keys), slots)
+        return SlotStates(self, self.output_schema(schema, keys), keys, slots)
 
 
 class SlotStates:
     """The state objects of a lane's slots. What was installed stays bytes until the slot has rows."""
 
-    def __init__(self, wrapper: Apply, output: pa.Schema, slots: int) -> None:
+    def __init__(self, wrapper: Apply, output: pa.Schema, keys: tuple[str, ...], slots: int) -> None:
         """Start empty."""
         self._wrapper, self._user, self._codec = wrapper, wrapper.operator, StateCodec(wrapper.operator)
-        self._output, self._slots = output, slots
+        self._output, self._keys, self._slots = output, keys, slots
         self._frames = wrapper.frames or PlainFrames(output)
         self._objects: dict[int, Any] = {}
         self._bytes: dict[int, StoredState] = {}
@@ -209,6 +213,15 @@ class SlotStates:
 
     def output(self, slots: Sequence[int]) -> pa.Table:  # noqa: ARG002 - there is none
         raise InputError(f"complete mode needs aggregates; {self._wrapper.name} only knows the rows of each epoch")
+
+    def view(self, slots: Sequence[int]) -> pa.Table:
+        rows: list[tuple[int, str | None, str]] = []
+        for slot in sorted(set(slots) & {*self._objects, *self._bytes}):
+            try:
+                rows += ((slot, key, value) for key, value in entries_of(self._state(slot), self._keys))
+            except Exception as error:
+                raise OperatorError(self._wrapper.name, slot, f"{type(error).__name__}: {error}") from error
+        return pa.table([list(column) for column in zip(*rows, strict=True)] or [[], [], []], VIEW_SCHEMA)
 
     def slot_rows(self) -> IntArray:
         """Return 1 for each slot that has a state."""

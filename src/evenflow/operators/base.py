@@ -69,6 +69,10 @@ class Resident(Protocol):
         """Return the output rows of all keys of these slots (complete mode)."""
         ...
 
+    def view(self, slots: Sequence[int]) -> pa.Table:
+        """Return the state of these slots as people read it, in the columns of `Operator.view_schema`."""
+        ...
+
     def slot_rows(self) -> IntArray:
         """Return the number of state rows of each slot of the key space."""
         ...
@@ -103,6 +107,10 @@ class Operator(Protocol):
 
     def state_schema(self, schema: pa.Schema, keys: tuple[str, ...]) -> pa.Schema:
         """Return the columns of changes and snapshots."""
+        ...
+
+    def view_schema(self, schema: pa.Schema, keys: tuple[str, ...]) -> pa.Schema:
+        """Return the columns in which people read the state."""
         ...
 
     def open(self, schema: pa.Schema, keys: tuple[str, ...], slots: int) -> Resident:

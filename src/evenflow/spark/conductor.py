@@ -31,6 +31,7 @@ from evenflow.control import Ack, Controller, LaneWish
 from evenflow.control.journal import StateMoved
 from evenflow.errors import EvenflowError, LaneFailedError
 from evenflow.lane.faults import Faults
+from evenflow.lane.loading import committed_slot
 from evenflow.lane.messages import (
     Adopt,
     Adopted,
@@ -53,7 +54,7 @@ from evenflow.migration import Event
 from evenflow.model import Epoch, LaneId, LaneLoad, LoadReport, Move, RoutingTable, SlotId, SlotLoads
 from evenflow.model.slots import BoolArray, IntArray
 from evenflow.spark.coordinator import Joined, LaneEvent, Lost, Said
-from evenflow.state import Advance, Checkpoint, EpochRecord, LaneCommit, Recovery, SlotRef
+from evenflow.state import Advance, Checkpoint, EpochRecord, LaneCommit, SlotRef
 
 Handover: TypeAlias = Literal["at the timestamp", "at once"]
 
@@ -601,12 +602,6 @@ def _grouped(since: IntArray, until: IntArray) -> tuple[Advance, ...]:
     for slot in np.flatnonzero(until > since).tolist():
         ways[int(since[slot]), int(until[slot])].append(slot)
     return tuple(Advance(*way, tuple(slots)) for way, slots in sorted(ways.items()))
-
-
-def committed_slot(recovery: Recovery, slot: SlotId) -> SlotToLoad:
-    """Return where the checkpoint has a slot, at its committed version."""
-    sources = recovery.sources(slot)
-    return SlotToLoad(slot, int(recovery.ledger.slot_versions[slot]), sources.snapshot, sources.changes)
 
 
 def _load_report(lane: LaneId, epoch: Epoch, cost: _Cost, pending: IntArray) -> LoadReport:

@@ -23,14 +23,13 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from evenflow.control import Controller, LaneWish
@@ -38,14 +37,14 @@ from evenflow.control.fitting import fitted
 from evenflow.control.journal import Journal
 from evenflow.errors import EvenflowError, InputError, StoppedError, TakenOverError
 from evenflow.lane import LaneConfig
+from evenflow.lane.cut import Cut, cut_of
 from evenflow.lane.faults import Faults
-from evenflow.lane.worker import committed_state
 from evenflow.log import QueryLog, Slow
 from evenflow.model import LaneId, Move, RoutingTable, SlotId
 from evenflow.model.slots import FloatArray
 from evenflow.policies import Policy, starting_table
 from evenflow.policies.base import policy_name
-from evenflow.spark.conductor import Conductor, committed_slot
+from evenflow.spark.conductor import Conductor
 from evenflow.spark.coordinator import Coordinator, Joined, LaneEvent
 from evenflow.spark.progress import EpochTimes, Progress
 from evenflow.spark.route import Router
@@ -259,13 +258,18 @@ class Engine:
         with self._lock:
             return self.progress.slot_rows(self.conductor.pending_rows(), self.controller.table)
 
-    def state_table(self) -> pa.Table:
-        """Return the committed state of all slots: a row per key, or per slot for operators of the user's own."""
+    @contextlib.contextmanager
+    def cut(self) -> Iterator[Cut]:
+        """Give references to the state of all slots at one epoch; their files stay for as long as they are read."""
         with self._reading:
             with self._lock:
                 recovery = self.checkpoint.recover()
-            entries = [committed_slot(recovery, slot) for slot in range(recovery.slot_versions.size)]
-            return committed_state(self.config, self.checkpoint.folder, entries)
+            try:
+                yield cut_of(recovery)
+            except Exception as error:
+                if (taken_over := self._taken_over()) is not None:  # and its files may have been removed by the other
+                    raise taken_over from error
+                raise
 
     # --- the thread that conducts --------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from pyspark import RDD, SparkContext
 from pyspark.errors import ParseException, PySparkTypeError
 from pyspark.serializers import NoOpSerializer
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.conversion import ArrowArrayToPandasConversion, PandasToArrowConversion
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
@@ -95,6 +96,15 @@ def arrow_column(  # noqa: PLR0913 - the settings of a session that count here
         int_to_decimal_coercion_enabled=integers_to_decimals,
     )
     return batch.column(0)
+
+
+class StateFrame(ClassicDataFrame):
+    """A DataFrame with the state of a query at the end of an epoch; what is made from it is an ordinary DataFrame."""
+
+    def __init__(self, frame: DataFrame, epoch: int) -> None:
+        """Be the frame, and say of which epoch it is."""
+        super().__init__(frame._jdf, frame.sparkSession)  # noqa: SLF001 - there is no other way to make one
+        self.epoch = epoch
 
 
 def schema_of_ddl(ddl: str) -> StructType:

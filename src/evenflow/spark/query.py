@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -24,8 +23,9 @@ from evenflow.spark.conductor import Absence
 from evenflow.spark.coordinator import lanes_running
 from evenflow.spark.ending import SparkRun, told
 from evenflow.spark.engine import PATIENCE_S, Engine
-from evenflow.spark.internals import CallerJobs, hide_progress_bar, show_progress_bar, spark_schema, stop_timeout_s
+from evenflow.spark.internals import CallerJobs, StateFrame, hide_progress_bar, show_progress_bar, stop_timeout_s
 from evenflow.spark.progress import Step
+from evenflow.spark.state_frame import state_of
 
 # What `lanes()` says of a lane before its first epoch.
 _NOTHING_DONE: dict[str, Any] = {
@@ -233,10 +233,15 @@ class Query:
         """Percentiles of the time from arrival to commit over some epochs (sampled; of long runs the newest)."""
         return self._engine.progress.latency(first_epoch, last_epoch)
 
-    def state(self) -> DataFrame:
-        """The committed state as a DataFrame, one row per key (or per slot, for operators of your own)."""
-        state = self._engine.state_table()
-        return self._engine.spark.createDataFrame(state, spark_schema(state.schema))
+    def state(self) -> StateFrame:
+        """The state of all keys at the end of one epoch, which the DataFrame's `epoch` names; -1 before the first.
+
+        It is the newest epoch that any slot has reached. Aggregates: a row per key. Operators of your own: columns
+        `slot`, `key` and `value`; a row per entry of a dict and per row of a table, else one per slot without a key.
+        Values are JSON; a row's key is what it holds in the key columns. The state is read in Spark tasks, and kept
+        by Spark as long as you hold the DataFrame; it stays as it is while the query goes on.
+        """
+        return state_of(self._engine)
 
     def _name_jobs(self, epoch: int) -> None:
         """Let the sink's jobs be known as those of a `foreachBatch` are in Spark: stopping the query cancels them."""
