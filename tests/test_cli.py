@@ -89,6 +89,22 @@ def test_plan_prints_the_promised_json() -> None:
     assert {"spread", "variance", "skew", "utilisation_ratio", "max_load"} <= plan["after"].keys()
 
 
+def test_plan_says_what_no_move_can_cure() -> None:
+    """One key has nearly all rows; slots are numbered as the file has them."""
+    hot = [
+        {"slot": slot, "lane": slot % 4, "records": count, "busy_s": count * 1e-5, "state_bytes": 10}
+        for slot, count in {slot: 90_000 if slot == 117 else 150 for slot in range(100, 164)}.items()
+    ]
+    given = json.dumps([json.loads(window(hot, lanes=4))] * 3)
+    plan = answer("plan", "-", given=given)
+    assert (plan["moves"], plan["not_curable"]) == ([], [117])
+    assert plan["note"].endswith("no move helps")
+    shown = run("plan", "-", given=given).stdout
+    assert "slot 117 cannot be cured by moving: it has 90% of the load, an even lane 25%" in shown
+    assert "no move helps" in shown
+    assert "even, but for noise" not in shown
+
+
 def test_plan_draws_the_largest_loads_there_may_be() -> None:
     most = [
         {"slot": slot, "lane": slot // 6, "records": 10**15, "busy_s": 1e15, "pending": 10**15} for slot in range(8)

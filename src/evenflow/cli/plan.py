@@ -122,8 +122,12 @@ def _draw(answer: Plan, loaded: WindowFile, title: str) -> None:
     )
     if answer.lanes_wanted != len(answer.table.lanes):
         console.print(f"lanes: {len(answer.table.lanes)} -> {answer.lanes_wanted}")
-    if answer.not_curable:
-        console.print(f"not curable by moving: slots {', '.join(map(str, answer.not_curable))}")
+    for slot in answer.not_curable:
+        load = float(per_slot[loaded.labels.index(slot)])
+        console.print(
+            f"slot {slot} cannot be cured by moving: it has {load / max(per_slot.sum(), 1e-12):.0%} of the load, "
+            f"an even lane {1 / len(answer.table_after.lanes):.0%}"
+        )
     if answer.note:
         console.print(answer.note, markup=False)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from evenflow.control.controller import ControllerOptions
 from evenflow.control.measure import balance_of
 from evenflow.migration import Step, Strategy, Weights
 from evenflow.model import Balance, LoadView, LoadWindow, Move, RoutingTable, SlotId
@@ -66,11 +67,12 @@ def plan_moves(
 ) -> Plan:
     """Ask `policy` once about `windows` (oldest first) under `table`, and `strategy` for the steps.
 
-    As in a running query, windows from before the lanes changed do not count. `clock` gives the seconds by which
-    `decide_s` is measured.
+    As in a running query, windows from before the lanes changed do not count, nor more than it would have kept. `clock`
+    gives the seconds by which `decide_s` is measured.
     """
     others = [at for at, window in enumerate(windows[:-1]) if window.lane_ids != table.lanes]
-    view = LoadView(tuple(windows[others[-1] + 1 if others else 0 :]), table)
+    since = windows[others[-1] + 1 if others else 0 :]
+    view = LoadView(tuple(since[-ControllerOptions().history :]), table)
     started = clock()
     proposal = proposal_of(policy, view)
     decide_s = clock() - started

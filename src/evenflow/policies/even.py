@@ -29,7 +29,8 @@ are averaged, so a small lasting imbalance is seen in time; the first one that t
 
 *Memory first*: a lane that holds more state than its budget gives some away before anything else (`relief`).
 
-*What moving cannot cure*: a slot that alone needs more than an even lane's share is named.
+*What moving cannot cure*: a slot that alone needs more than an even lane's share is named. Its lane is cleared of all
+else if that wins a twentieth of the lane's time; else many slots would move for what nobody notices.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from evenflow.policies.packing import Packing, Problem, pack, stay
 from evenflow.policies.relief import relieving_moves
 from evenflow.policies.speeds import Speeds
 
+_BESIDE_HOT = 0.05  # of its lane's time that clearing the lane of a slot which no move can cure must win, at least
 _SATURATED = 0.05  # a lane idle for less than this share of the window had more to do than it could
 _LASTING = 12  # windows that tell the same story: half of what the controller keeps by default
 _FAR_FROM_EVEN = 1.5  # times the even share; where lanes wait for each other, idle time is no sign of calm
@@ -56,6 +58,9 @@ _COARSER = (0.05, 0.1, 0.2, 0.5)  # goals above the best maximum that are weighe
 _CHEAP = 0.1  # moves that cost less than this share of their gain are not worth haggling over
 _SIGMAS = 5.0  # what counts as more than noise; lanes are many and windows follow each other for ever
 _SPREAD_TO_SIGMA = 2.0 / (0.6933 * 2**0.5)  # from |a - b| / (a + b) of the middle half to the deviation of a / mean
+
+_NO_MOVE_HELPS = "the busiest lane has a slot that alone exceeds an even share, and little else to do: no move helps"
+_EVEN = "the lanes are even, but for noise"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +96,18 @@ class Even:
         problem = _problem(view, speeds, recent, slowed)
         hot = _not_curable(problem)
         present = stay(problem)
-        least = max(self.min_gain * present.maximum, recent.noise_of(present))
+        # What one slot alone needs stays whatever moves, and all others of its lane would have to leave for the rest.
+        share = max(self.min_gain, _BESIDE_HOT) if hot else self.min_gain
+        least = max(share * present.maximum, recent.noise_of(present))
         if present.maximum - problem.lower_bound <= least:  # no plan can gain enough: none is looked for
-            return Proposal(not_curable=hot, memory=speeds, note="the lanes are even, but for noise")
+            return Proposal(not_curable=hot, memory=speeds, note=_NO_MOVE_HELPS if hot else _EVEN)
         goal = self._goal(view, problem, recent)
         if goal is None:
             return Proposal(not_curable=hot, memory=speeds, note="no lane is so busy that anyone waits for it")
         plan = self._worth_most(view, problem, least, goal)
         gain = present.maximum - plan.maximum
         if gain <= least:
-            note = "no plan beats the present table by more than noise or minimum gain"
+            note = _NO_MOVE_HELPS if hot else "no plan beats the present table by more than noise or minimum gain"
             return Proposal(not_curable=hot, memory=speeds, note=note)
         cost = plan.moving_s(view.move_cost)
         if gain * self.horizon_windows <= cost:
