@@ -10,7 +10,7 @@ import pyarrow as pa
 from evenflow.lane.messages import BlockPart, SlotToLoad
 from evenflow.model.slots import IntArray
 from evenflow.operators import HASH, SLOT
-from evenflow.operators.arrays import widened
+from evenflow.operators.arrays import fitted
 from evenflow.state import FileRef, Folder, Recovery
 
 
@@ -35,16 +35,8 @@ def rows_of(folder: Folder, parts: Sequence[BlockPart], schema: pa.Schema) -> tu
 
 
 def _as_today(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows that may have been accepted before the query was changed: what they lack is null."""
-    wanted = pa.schema([*schema, pa.field(HASH, pa.int64())]) if HASH in rows.column_names else schema
-    if rows.schema.names == wanted.names and rows.schema.types == wanted.types:
-        return rows
-    there = set(rows.column_names)
-    columns = [
-        widened(rows[field.name], field.type) if field.name in there else pa.nulls(rows.num_rows, field.type)
-        for field in wanted
-    ]
-    return pa.table(columns, wanted.names)
+    """Return rows that may have been accepted before the query was changed in the columns of today."""
+    return fitted(rows, pa.schema([*schema, pa.field(HASH, pa.int64())]) if HASH in rows.column_names else schema)
 
 
 def tables_of(folder: Folder, slots: Sequence[SlotToLoad]) -> list[pa.Table]:

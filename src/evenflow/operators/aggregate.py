@@ -208,7 +208,7 @@ def _stored(state: pa.Table, column: Column) -> list[pa.Array] | None:
         at = state.schema.get_field_index(wanted.name)
         if at < 0 or state.schema.field(at).metadata != wanted.metadata:
             return None
-        arrays.append(widened(whole(state, wanted.name, state.schema.field(at).type), wanted.type))
+        arrays.append(widened(whole(state, wanted.name, state.schema.field(at).type), wanted))
     return arrays
 
 

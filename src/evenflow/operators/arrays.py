@@ -53,9 +53,30 @@ def whole(table: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, kind)
 
 
-def widened(array: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows that may have been written before the query was changed in the columns of today.
+
+    What they lack is null, what is not wanted any more is left out, narrower types get wider.
+    """
+    if rows.schema.names == schema.names and rows.schema.types == schema.types:
+        return rows
+    there = set(rows.column_names)
+    columns = [
+        widened(rows[field.name], field) if field.name in there else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema.names)
+
+
+def widened(array: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.Array | pa.ChunkedArray:
     """Return values that were written in a narrower type in that of today."""
-    return array if array.type == kind else array.cast(kind)
+    try:
+        return array if array.type == field.type else array.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InputError(
+            f"column {field.name!r} was written as {array.type}, and is {field.type} now, which cannot be had of it "
+            f"({error}): go on with the type of before"
+        ) from error
 
 
 def validity(array: pa.Array) -> BoolArray | None:

@@ -16,6 +16,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.types import StructType
 
+from evenflow.operators.arrays import fitted
+from evenflow.spark.internals import arrow_schema
 from evenflow.state import FileRef, Folder
 
 Write: TypeAlias = Callable[[DataFrame, int], None]
@@ -56,15 +58,16 @@ def frame_of(spark: SparkSession, location: str, schema: StructType, files: Sequ
         return spark.createDataFrame([], schema)
     rows = [(file.name, file.size, file.crc32) for file in files]
     names = spark.createDataFrame(rows, "name string, size long, crc32 long").coalesce(1)
-    return names.mapInArrow(_reader(location), schema)
+    return names.mapInArrow(_reader(location, arrow_schema(schema)), schema)
 
 
-def _reader(location: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _reader(location: str, schema: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         folder = Folder.at(location)
         for batch in batches:
             for row in batch.to_pylist():
-                yield from folder.read_table(FileRef(row["name"], row["size"], row["crc32"])).to_batches()
+                rows = folder.read_table(FileRef(row["name"], row["size"], row["crc32"]))
+                yield from fitted(rows, schema).to_batches()
 
     return read
 
