@@ -332,7 +332,7 @@ class World:
         try:
             for _ in range(times):
                 self.engine._listen()
-            self.engine._publish()
+            self.engine.publisher.publish_ready()
         except Killed:
             self.restart()
         self.links.may_rest = False

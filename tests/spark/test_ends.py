@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import evenflow as ef
 from evenflow.errors import LaneFailedError
-from tests.spark.streams import Bench, Expected, one_bid_per_key, state_of, totals, until
+from tests.spark.streams import Bench, Expected, one_bid_per_key, read_published, state_of, totals, until
 
 pytestmark = pytest.mark.spark
 
@@ -140,7 +140,21 @@ def test_an_operator_that_fails_while_spark_is_idle_or_busy(
     )
     failed_with(busy, listener, bench.spark, *words)
     assert isinstance(busy.exception(), LaneFailedError)
-    for query in (idle, busy):
+    # Here Spark has handed over all there is when the last epoch fails, and its query may have ended before.
+    last = bench.started(
+        ef.keyed(bench.stream(), "auction")
+        .apply(FailsAt(7000))
+        .balance(lanes=2, slots=8)
+        .writeStream.format("noop")
+        .trigger(availableNow=True)
+        .start()
+    )
+    with pytest.raises(LaneFailedError, match="the service is away"):
+        last.awaitTermination()
+    assert all(word in str(last.spark_query.exception()) for word in words)
+    with pytest.raises(StreamingQueryException, match="the service is away"):
+        bench.spark.streams.awaitAnyTermination(60)
+    for query in (idle, busy, last):
         told = [record for record in caplog.records if record.message.startswith(f"{query.id[:8]}")]
         assert "starts with 2 lanes (as asked), 8 slots, policy even" in told[0].message
         errors = [record.message for record in told if record.levelname == "ERROR"]
@@ -149,19 +163,22 @@ def test_an_operator_that_fails_while_spark_is_idle_or_busy(
     bench.no_jobs_are_left()
 
 
-def test_a_full_disk_is_named(bench: Bench, listener: Listener, tmp_path: Path) -> None:
-    """The sink's and the checkpoint's: neither has room for what comes, the disk is full from the second epoch on."""
+def test_a_full_disk_is_named(bench: Bench, listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.feed(one_bid_per_key(0), one_bid_per_key(1))
-    seen: list[int] = []
+    write_table = pq.write_table
 
-    def write(_rows: DataFrame, epoch: int) -> None:
-        seen.append(epoch)
-        if epoch == 1:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "out" / "part-1"))
+    def full_at_the_second(rows: pa.Table, path: str, **options: Any) -> None:
+        if path.partition("epoch")[2].startswith("0000000001"):
+            # Arrow's words: the path is not among them.
+            raise OSError(errno.ENOSPC, "Error writing bytes to file. Detail: [errno 28] No space left on device")
+        write_table(rows, path, **options)
 
-    query = bench.started(bench.writer(totals(bench.stream()).balance(lanes=2, slots=8)).foreachBatch(write).start())
-    failed_with(query, listener, bench.spark, "No space left on device", str(tmp_path / "out" / "part-1"), "epoch 1")
-    assert seen == [0, 1]
+    monkeypatch.setattr(pq, "write_table", full_at_the_second)
+    query = bench.start(totals(bench.stream()).balance(lanes=2, slots=8))
+    failed_with(query, listener, bench.spark, "No space left on device", str(bench.out), "epoch 1")
+    monkeypatch.undo()
+    bench.run(totals(bench.stream()).balance(lanes=2, slots=8))
+    assert read_published(bench.out) == Expected([one_bid_per_key(0), one_bid_per_key(1)]).published
 
 
 def test_a_stop_while_all_are_busy_is_no_failure(bench: Bench, listener: Listener) -> None:

@@ -40,7 +40,7 @@ class AsksForAMove(Shop):
 def test_what_is_decided_while_an_epoch_waits_for_lanes_goes_with_that_epoch(tmp_path: Path) -> None:
     world = World(tmp_path, random.Random(1), lanes=2, max_lag=1, copy_ahead=(None,))
     sink = AsksForAMove(world.shop.location, engine=world.engine)
-    world.engine.sink = world.shop = sink
+    world.engine.publisher.sink = world.shop = sink
     for _ in range(3):  # nothing is heard of lanes before the third has to wait for the first
         world.run(world.rows())
     announced = [entry for entry in world.engine.journal.of(PhaseChanged) if entry.event is Event.ANNOUNCE]
@@ -92,7 +92,7 @@ def test_a_sink_that_hangs_does_not_hold_up_a_stop_and_does_not_count_when_it_re
     world = World(tmp_path, random.Random(9), lanes=2, max_lag=1)
     sink = Hangs(world.shop.location)
     stuck = world.engine
-    stuck.sink = sink
+    stuck.publisher.sink = sink
     world.run(world.rows())
     while not stuck.checkpoint.recover().unpublished:
         stuck._listen()
@@ -121,7 +121,7 @@ def test_a_driver_that_was_taken_over_ends_and_the_other_goes_on(tmp_path: Path)
     with pytest.raises(TakenOverError, match="was taken over by another run of its query"):
         old.on_batch(cast("Any", world.rows()), 1)
     with pytest.raises(TakenOverError):  # what it had committed is published by the other
-        old._publish()
+        old.publisher.publish_ready()
     assert isinstance(old.error, TakenOverError)
     for _ in range(3):
         world.run(world.rows())

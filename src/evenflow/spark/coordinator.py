@@ -27,7 +27,7 @@ from pyspark import SparkContext
 
 from evenflow.errors import EvenflowError
 from evenflow.lane import LaneConfig
-from evenflow.lane.messages import PROTOCOL, FromLane, Hello, Stop, ToLane, decode_from_lane, encode
+from evenflow.lane.messages import PROTOCOL, Failed, FromLane, Hello, Stop, ToLane, decode_from_lane, encode
 from evenflow.log import QueryLog
 from evenflow.spark.internals import master_of
 from evenflow.spark.lanes import lane_task
@@ -238,7 +238,10 @@ class Coordinator:
         """Queue what one attempt says until its connection ends."""
         try:
             while True:
-                self.events.put(Said(hello.lane, hello.token, decode_from_lane(connection.recv_bytes())))
+                message = decode_from_lane(connection.recv_bytes())
+                if isinstance(message, Failed) and not message.slots:
+                    self._let_rest(hello.lane, connection)
+                self.events.put(Said(hello.lane, hello.token, message))
         except (OSError, EOFError, EvenflowError):
             pass
         with self._lock:
@@ -246,6 +249,12 @@ class Coordinator:
             if link is not None and link.connection is connection:
                 del self._links[hello.lane]
                 self.events.put(Lost(hello.lane, hello.token))
+
+    def _let_rest(self, lane: int, connection: Connection) -> None:
+        """Do not start a lane again whose present attempt has failed: the query ends, it would only be noise."""
+        with self._lock:
+            if lane in self._links and self._links[lane].connection is connection:
+                self._retired[lane].set()
 
 
 def _hang_up(connection: Connection) -> None:

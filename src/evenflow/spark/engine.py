@@ -23,8 +23,8 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import InitVar, dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -47,17 +47,17 @@ from evenflow.policies.base import policy_name
 from evenflow.spark.conductor import Conductor
 from evenflow.spark.coordinator import Coordinator, Joined, LaneEvent
 from evenflow.spark.progress import EpochTimes, Progress
+from evenflow.spark.publisher import Publisher
 from evenflow.spark.route import Router
 from evenflow.spark.sink import Sink
 from evenflow.spark.telling import JournalLog, shown
-from evenflow.state import Checkpoint, EpochRecord, FileRef
+from evenflow.state import Checkpoint, EpochRecord
 
 _HOPELESS = 3  # a lane whose job fails this often before it says hello will not come up
 _GATHER_S = 0.005  # a commit costs a few flushes to disk; lanes that finish within this time share one
 _POLL_S = 0.2  # how often a wait looks at the stop flag
 PATIENCE_S = 10.0  # how long a stop waits for a sink that does not return
-_SLOW_COMMIT_S = 2.0  # what is told of: lanes wait for commits, and the next epochs for the sink
-_SLOW_PUBLISH_S = 10.0
+_SLOW_COMMIT_S = 2.0  # what is told of: all lanes wait for a commit
 _LOOK_S = 1.0  # how often a driver without anything to do looks whether another one has taken over
 
 
@@ -71,7 +71,7 @@ class Engine:
     coordinator: Coordinator
     conductor: Conductor
     router: Router
-    sink: Sink
+    sink: InitVar[Sink]
     progress: Progress
     config: LaneConfig
     max_lag: int = 0
@@ -80,26 +80,26 @@ class Engine:
     threaded: bool = True  # tests that play all parts in one thread say no
     log: QueryLog = field(default_factory=lambda: QueryLog("query"))
     prepare_thread: Callable[[], None] = lambda: None  # in each thread of ours, before it does anything
-    before_publishing: Callable[[int], None] = lambda _epoch: None
     was_stopped: Callable[[], bool] = lambda: False  # whether Spark's query was stopped, by whomever
     faults: Faults = field(default_factory=Faults.scripted)
     error: BaseException | None = None
     over: threading.Event = field(default_factory=threading.Event)  # it has failed, or is to stop
     _joining: set[LaneId] = field(default_factory=set)
     _threads: list[threading.Thread] = field(default_factory=list)
-    _abandoned: bool = False  # threads that still run have been given up: they write nothing any more
     _stop: threading.Event = field(default_factory=threading.Event)
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _reading: threading.Lock = field(default_factory=threading.Lock)  # files that are read must not be swept
     _changed: threading.Condition = field(init=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, sink: Sink) -> None:
         """Share one lock."""
         self._changed = threading.Condition(self._lock)
         self.conductor.on_done = self.progress.lane_done
         self.journal.heard = JournalLog(self.log)
         self._slow_commit = Slow(self.log, "a commit to the checkpoint", _SLOW_COMMIT_S)
-        self._slow_publish = Slow(self.log, "publishing an epoch", _SLOW_PUBLISH_S)
+        self.publisher = Publisher(
+            self.checkpoint, sink, self.progress, self.log, self.faults, self._changed, self._reading, self._stop
+        )
 
     @property
     def journal(self) -> Journal:
@@ -121,7 +121,7 @@ class Engine:
     def start_publishing(self) -> None:
         """Bring to the sink what is committed, from now on."""
         if self.threaded:
-            self._start_thread("publish", self._keep_publishing)
+            self._start_thread("publish", self.publisher.keep_publishing)
 
     def _start_thread(self, name: str, run: Callable[[], None]) -> None:
         thread = threading.Thread(target=self._guarded, args=(run,), name=f"evenflow-{name}", daemon=True)
@@ -141,10 +141,7 @@ class Engine:
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))
-        held = self._lock.acquire(timeout=_POLL_S)  # whoever holds it longer hangs, and looks at the flag after that
-        self._abandoned = True
-        if held:
-            self._lock.release()
+        self.publisher.give_up(_POLL_S)
         hung = [thread.name.removeprefix("evenflow-") for thread in self._threads if thread.is_alive()]
         if hung:
             self.log.warning(
@@ -369,46 +366,6 @@ class Engine:
             weights[list(slots)] = np.array(busy_s) * (sum(records) / total_s) if total_s else records
         return weights
 
-    # --- the thread that publishes -------------------------------------------------------------------------------
-
-    def _keep_publishing(self) -> None:
-        while not self._stop.is_set():
-            with self._changed:
-                self._changed.wait_for(lambda: self.checkpoint.recover().unpublished or self._stop.is_set(), _POLL_S)
-            self._publish()
-
-    def _publish(self) -> None:
-        """Bring committed outputs to the sink, in the order of their epochs."""
-        with self._lock:
-            ready = self.checkpoint.recover().unpublished
-        for epoch, files in ready:
-            if self._stop.is_set():
-                return
-            self.checkpoint.refuse_if_taken_over()
-            self._bring(epoch, files)
-            self.faults.reach("driver.during-publish", epoch=epoch)
-            with self._changed:
-                if self._abandoned:
-                    return
-                self.checkpoint.publish(epoch)
-                if self._reading.acquire(blocking=False):
-                    try:
-                        self.checkpoint.sweep()
-                    finally:
-                        self._reading.release()
-                self.progress.published(epoch, self.lag)
-                self._changed.notify_all()
-
-    def _bring(self, epoch: int, files: Sequence[FileRef]) -> None:
-        began_s = time.monotonic()
-        try:
-            self.before_publishing(epoch)
-            self.sink.publish(epoch, files)
-        except Exception as error:
-            error.add_note(f"This was when epoch {epoch} was published; after a restart it is published again.")
-            raise
-        self._slow_publish.took(time.monotonic() - began_s, epoch)
-
     # --- waiting -------------------------------------------------------------------------------------------------
 
     def _wait_for(self, condition: Callable[[], bool], deadline: float = math.inf) -> None:
@@ -424,7 +381,7 @@ class Engine:
                     self._changed.wait(_POLL_S)
                 else:
                     self._listen()
-                    self._publish()
+                    self.publisher.publish_ready()
 
     def _refuse_to_wait(self, deadline: float) -> None:
         """Raise if a lane will not come: its job fails time and again, or takes too long. One that loads state may."""

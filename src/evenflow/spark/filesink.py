@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import DataFrame
 
-from evenflow.errors import InputError
+from evenflow.errors import InputError, UnreachableError
 from evenflow.spark.internals import spark_schema
 from evenflow.spark.owners import OWN_FOLDER, OutputFolder
 from evenflow.state import FileRef, Folder, below, filesystem_at, spark_path
@@ -116,7 +116,13 @@ class ParquetSink:
             path = f"{root}/{staged}/part-{number:05d}.{ending}parquet"
             rows = folder.read_table(file)
             rows = rows.replace_schema_metadata({_SPARK_SCHEMA: spark_schema(rows.schema).json()})
-            pq.write_table(rows, path, compression=self.codec, filesystem=filesystem)
+            try:
+                pq.write_table(rows, path, compression=self.codec, filesystem=filesystem)
+            except OSError as error:  # Arrow does not say which file it could not write
+                raise UnreachableError(
+                    f"{WHAT} {self.files.path}: cannot write {staged}, epoch {epoch}: {error}. See that it has room "
+                    f"and may be written by this user, then start again."
+                ) from error
         self.files.publish(epoch, staged)
 
 

@@ -198,7 +198,10 @@ def carry_error(query: StreamingQuery, text: str) -> None:
     error = jvm.org.apache.spark.sql.streaming.StreamingQueryException(
         shown, cause, "", "", "STREAM_FAILED", parameters
     )
-    getattr(query._jsq.streamingQuery(), "streamDeathCause_$eq")(error)  # noqa: SLF001
+    execution = query._jsq.streamingQuery()  # noqa: SLF001
+    getattr(execution, "streamDeathCause_$eq")(error)
+    if not query.isActive:  # it was through with its input before lanes were: tell at least those who wait for any
+        execution.sparkSession().streams().notifyQueryTermination(execution)
 
 
 def stop_timeout_s(spark: SparkSession) -> float:

@@ -47,7 +47,7 @@ class Query:
         self._engine, self._run, self._name, self._ends_by_itself = engine, run, name, ends_by_itself
         self._ended = threading.Event()
         engine.was_stopped = lambda: run.was_stopped or (not ends_by_itself and not run.is_active)
-        engine.before_publishing = self._name_jobs
+        engine.publisher.before = self._name_jobs
         engine.start_publishing()
         threading.Thread(target=self._watch, name="evenflow-watch", daemon=True).start()
 
