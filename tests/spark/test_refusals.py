@@ -249,11 +249,11 @@ CHANGED: dict[str, tuple[Callable[[DataFrame], StatefulStream], str]] = {
     "slots": (lambda df: totals(df).balance(slots=16), "number of slots: was 32, is 16.*the same slots"),
     "operator": (
         lambda df: ef.keyed(df, "auction").agg(total=ef.sum("price"), n=ef.count(), last=ef.first("price")),
-        "operator: was .*last.* is .*first.*use the operator of before",
+        r"aggregate last: was last\(price\), is first\(price\).*give first\(price\) a name of its own",
     ),
     "schema": (
         lambda df: totals(df.withColumn("price", df["price"].cast("double"))),
-        "schema of the input: was .* is .*select the same columns with the same types",
+        r"values of total=sum\(price\): were int64, are double.*cast the column to int64 or wider",
     ),
 }
 
