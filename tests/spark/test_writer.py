@@ -387,3 +387,16 @@ def test_rows_of_ones_own_operator_in_append_mode(bench: Bench) -> None:
         query = bench.started(made.outputMode(mode).trigger(availableNow=True).start(str(bench.out)))
         query.awaitTermination()
     assert read_published(bench.out) == Counter({(key, key): 1 for key in range(3)})
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", ["avro", "delta"])
+def test_formats_whose_package_is_not_there(bench: Bench, kind: str) -> None:
+    """Said at the start, not with the first rows."""
+    bench.feed(one_bid_per_key(0))
+    message = f"(?s)this session cannot write {kind}: start it with the package.*Spark says: .*{kind}"
+    with pytest.raises(InputError, match=message):
+        other(bench, kind).start(str(bench.out))
+    with pytest.raises(InputError, match=message):
+        other(bench, kind).toTable("never_made")
+    assert not (bench.place / "other").exists()

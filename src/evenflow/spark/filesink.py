@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 
 import pyarrow.parquet as pq
 from pyarrow import fs
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from evenflow.errors import InputError, UnreachableError
-from evenflow.spark.internals import spark_schema
+from evenflow.spark.internals import spark_schema, why_no_source
 from evenflow.spark.owners import OWN_FOLDER, OutputFolder
-from evenflow.state import FileRef, Folder, below, filesystem_at, spark_path
+from evenflow.state import FileRef, Folder, below, filesystem_at, spark_path, storage_at
 
 FILE_FORMATS = ("parquet", "json", "csv", "orc", "text", "avro")
 WHAT = "the sink's path"
@@ -120,7 +120,7 @@ class ParquetSink:
                 pq.write_table(rows, path, compression=self.codec, filesystem=filesystem)
             except OSError as error:  # Arrow does not say which file it could not write
                 raise UnreachableError(
-                    f"{WHAT} {self.files.path}: cannot write {staged}, epoch {epoch}: {error}. See that it has room "
+                    f"{WHAT} {storage_at(self.files.path).address('')}: cannot write {staged}, epoch {epoch}: {error}. See that it has room "
                     f"and may be written by this user, then start again."
                 ) from error
         self.files.publish(epoch, staged)
@@ -151,6 +151,16 @@ def arrow_codec(compression: str) -> str | None:
     """Return what Arrow calls a compression of Spark's, None for one that is left to Spark."""
     codec = compression.lower().replace("uncompressed", "none")
     return codec if codec in _ENDINGS else None
+
+
+def refuse_missing_source(spark: SparkSession, kind: str) -> None:
+    """Raise if Spark has not got what writes a format: avro and delta come in packages of their own."""
+    why = why_no_source(spark, kind)
+    if why is not None:
+        raise InputError(
+            f"writeStream: this session cannot write {kind}: start it with the package that can, in "
+            f"spark.jars.packages; Spark says: {why}"
+        )
 
 
 def refuse_to_replace_files(kind: str, *, replaces: bool) -> None:

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark import RDD, SparkContext
-from pyspark.errors import ParseException, PySparkTypeError
+from pyspark.errors import ParseException, PySparkException, PySparkTypeError
 from pyspark.serializers import NoOpSerializer
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
@@ -138,6 +139,17 @@ def qualified(context: SparkContext, path: str) -> str:
     place = jvm.org.apache.hadoop.fs.Path(path)
     filesystem = place.getFileSystem(context._jsc.hadoopConfiguration())  # noqa: SLF001 - as said above
     return str(filesystem.makeQualified(place).toString())
+
+
+def why_no_source(spark: SparkSession, kind: str) -> str | None:
+    """Return why this session has no format of that name, None if it has; PySpark would say it with the first rows."""
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - as said above
+    conf = spark._jsparkSession.sessionState().conf()  # noqa: SLF001 - as said above
+    try:
+        jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(kind, conf)
+    except (PySparkException, Py4JJavaError) as error:
+        return str(error)
+    return None
 
 
 def use_this_python(context: SparkContext) -> None:

@@ -20,6 +20,7 @@ from evenflow.spark.filesink import (
     ParquetSink,
     QueryFiles,
     arrow_codec,
+    refuse_missing_source,
     refuse_to_replace_files,
 )
 from evenflow.spark.owners import Mark, OutputFolder
@@ -77,6 +78,7 @@ def outlet_of(said: Said) -> Outlet:
 
 def _kept(said: Said, kind: str, partitions: tuple[str, ...]) -> Outlet:
     """Return the outlet for rows that are kept at a path."""
+    refuse_missing_source(said.spark, kind)
     path = said.path
     if path is None:
         noop = "; to keep the state and write nothing, say format('noop')"

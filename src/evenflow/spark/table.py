@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 
 from evenflow.errors import InputError
-from evenflow.spark.filesink import FILE_FORMATS, FileSink, QueryFiles, refuse_to_replace_files
+from evenflow.spark.filesink import (
+    FILE_FORMATS,
+    FileSink,
+    QueryFiles,
+    refuse_missing_source,
+    refuse_to_replace_files,
+)
 from evenflow.spark.owners import Mark, OutputFolder
 from evenflow.spark.said import Said
 from evenflow.spark.sink import DeltaSink, FrameSink, Sink, Write
@@ -35,6 +41,7 @@ class Table:
         if kind is not None and kind not in _FORMATS:
             raise InputError(f"toTable: a table's format is one of {', '.join(_FORMATS)}, got {kind!r}")
         table = cls._there(said, name) if is_there else cls(said, name, str(kind), said.partitions)
+        refuse_missing_source(said.spark, table.kind)
         if table.kind in FILE_FORMATS:
             refuse_to_replace_files(table.kind, replaces=said.replaces)
         return table

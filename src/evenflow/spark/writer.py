@@ -26,11 +26,12 @@ from evenflow.spark.coordinator import Coordinator, lanes_running
 from evenflow.spark.engine import Engine, initial_table
 from evenflow.spark.foreach import row_by_row
 from evenflow.spark.frames import seen_in
-from evenflow.spark.internals import give_id, master_of, qualified, spark_schema, task_slots, use_this_python
+from evenflow.spark.internals import give_id, master_of, qualified, spark_schema, use_this_python
 from evenflow.spark.outlet import Outlet, outlet_of, refuse_unknown_format
 from evenflow.spark.owners import Mark
 from evenflow.spark.progress import Progress
 from evenflow.spark.query import Query
+from evenflow.spark.room import free_slots, lanes_that_fit
 from evenflow.spark.route import Router
 from evenflow.spark.said import Options, Said, checked_mode, checked_trigger, text_of
 from evenflow.spark.sink import Write
@@ -40,8 +41,6 @@ from evenflow.state import Checkpoint, Folder, Identity, below, has_scheme, home
 if TYPE_CHECKING:
     from evenflow.spark.stream import StatefulStream
 
-_EXECUTORS_S = 30.0  # how long to wait for the executors of a cluster
-_POLL_S = 0.1
 _SPARKS_PART = "spark"  # Spark's own checkpoint, in the query's
 _CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 
@@ -198,7 +197,7 @@ class StreamWriter:
         spark = stream.stream.sparkSession
         outlet = outlet_of(self._said(spark, table, path))
         _refuse_name_in_use(spark, self._name)
-        lanes, free_slots = _lanes(spark, options.lanes)
+        lanes, free = lanes_that_fit(spark, options.lanes)
         use_this_python(spark.sparkContext)
         location = self._location(spark, outlet)
         router = Router(
@@ -208,7 +207,7 @@ class StreamWriter:
             home_of(location),
             stream.operator.needs_hash(stream.schema, stream.keys),
             options.exchange or ("direct" if master_of(spark.sparkContext).startswith("local[") else "shuffle"),
-            free_slots - lanes,
+            free - lanes,
             self._options.arrival_column(stream.stream.schema),
         )
         spark_writer, pace = self._spark_writer(router, location), self._options.rows_per_second()
@@ -265,7 +264,7 @@ class StreamWriter:
             progress=Progress(query_id, self._name),
             config=base,
             max_lag=options.max_lag,
-            spare_slots=lambda: _free_slots(spark, 0) - 1,
+            spare_slots=lambda: free_slots(spark, 0) - 1,
             faults=faults,
             log=log,
         )
@@ -342,36 +341,6 @@ def _refuse_name_in_use(spark: SparkSession, name: str | None) -> None:
             f"writeStream: a query named {name!r} is running in this session: stop it first, or choose another "
             f"queryName"
         )
-
-
-def _free_slots(spark: SparkSession, needed: int) -> int:
-    """Return the task slots that no lane of another query holds; executors of a cluster may need time to come up."""
-    context = spark.sparkContext
-    taken = lanes_running.total()
-    patience_s = 0.0 if master_of(context).startswith("local[") else _EXECUTORS_S
-    deadline = time.monotonic() + patience_s
-    while (free := task_slots(context) - taken) < needed and time.monotonic() < deadline:
-        time.sleep(_POLL_S)
-    return free
-
-
-def _lanes(spark: SparkSession, wanted: int | None) -> tuple[int, int]:
-    """Return the number of lanes and of free task slots; refuse if lanes and one route task do not fit in."""
-    if spark.sparkContext.getConf().get("spark.speculation", "false") == "true":
-        raise InputError("a speculative copy of a lane would fence off the healthy one: set spark.speculation=false")
-    needed = 2 if wanted is None else wanted + 1
-    free = _free_slots(spark, needed)
-    if needed > free:
-        master = master_of(spark.sparkContext)
-        taken = lanes_running.total()
-        held = f", of which lanes of other queries hold {taken}" if taken else ""
-        more = f"use master local[{needed + taken}]" if master.startswith("local[") else "give the session more cores"
-        fewer = f", or balance(lanes={free - 1})" if free > 1 else ""
-        raise InputError(
-            f"{needed - 1} lanes and routing need {needed} task slots, the session ({master}) has {free + taken}"
-            f"{held}: {needed - free} are missing; {more}{fewer}"
-        )
-    return needed - 1 if wanted is not None else free - 1, free
 
 
 def _refuse_what_runs(checkpoint: Checkpoint) -> None:
