@@ -120,8 +120,8 @@ class ParquetSink:
                 pq.write_table(rows, path, compression=self.codec, filesystem=filesystem)
             except OSError as error:  # Arrow does not say which file it could not write
                 raise UnreachableError(
-                    f"{WHAT} {storage_at(self.files.path).address('')}: cannot write {staged}, epoch {epoch}: {error}. See that it has room "
-                    f"and may be written by this user, then start again."
+                    f"{WHAT} {storage_at(self.files.path).address('')}: cannot write {staged}, epoch {epoch}: {error}. "
+                    f"See that it has room and may be written by this user, then start again."
                 ) from error
         self.files.publish(epoch, staged)
 
