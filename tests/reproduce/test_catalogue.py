@@ -17,7 +17,7 @@ def test_ids_are_unique_and_every_experiment_says_what_counts() -> None:
     for experiment in everything:
         assert experiment.figure
         assert experiment.title
-        assert len(experiment.rule) > 20, f"{experiment.id} needs a rule"
+        assert len(str(experiment.rule)) > 20, f"{experiment.id} needs a rule"
         assert "sim" in experiment.engines or "spark" in experiment.engines
 
 

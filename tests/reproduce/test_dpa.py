@@ -6,7 +6,8 @@ import pytest
 
 from evenflow.model.balance import skew
 from evenflow.reproduce.dpa import EXPERIMENTS
-from evenflow.reproduce.dpa.table import FIRM, PUBLISHED_ONE, cell_verdict, with_one_round, without_balancing
+from evenflow.reproduce.dpa.rules import FIRM_CELL, FREE_CELL
+from evenflow.reproduce.dpa.table import FIRM, PUBLISHED_ONE, with_one_round, without_balancing
 from evenflow.reproduce.dpa.workloads import ORDERS, WORKLOADS, count_letters
 from evenflow.reproduce.experiment import Settings, Verdict
 from evenflow.sim.messages.forwarding import DpaOptions
@@ -58,7 +59,7 @@ def test_e2_firm_cells_are_exact_in_every_order_of_ties(method: str, workload: s
     ],
 )
 def test_the_rule_of_a_cell_can_fail(values: tuple[float, ...], published: float, firm: bool, verdict: Verdict) -> None:
-    assert cell_verdict(values, published, firm=firm) is verdict
+    assert (FIRM_CELL if firm else FREE_CELL).verdict(values, published) is verdict
 
 
 def test_m10_s_by_hand() -> None:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 
 from evenflow.reproduce.catalogue import every_experiment
-from evenflow.reproduce.engines import SPARK_RULES
 from evenflow.reproduce.experiment import Verdict
 from evenflow.reproduce.spark_runs.reconfiguration import stability_check
+from evenflow.reproduce.spark_runs.rules import SPARK_RULES
 
 
-def test_the_rule_on_spark_begins_a_sentence() -> None:
-    rules = {experiment.id: experiment.rule for experiment in every_experiment() if experiment.id in SPARK_RULES}
-    assert rules.keys() == SPARK_RULES.keys()
-    for id_, rule in rules.items():
-        assert re.search(r"[^.]\. On Spark, match: ", rule), f"{id_}: {rule}"
+def test_what_runs_on_spark_has_a_rule_of_its_own_there() -> None:
+    rules = {experiment.id: experiment.rule_on("spark") for experiment in every_experiment() if experiment.spark_rule}
+    assert rules == SPARK_RULES
 
 
 def test_what_is_not_stable_is_told_in_words_and_only_then() -> None:

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import TABLEAU_COLORS, to_hex, to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
 
 from evenflow.reproduce.experiment import Panel, Picture, Series
-from evenflow.reproduce.figures import _draw_series, draw, fewer_colours
+from evenflow.reproduce.figures import _draw_panel, _draw_series, draw, fewer_colours
 
 TEN = [tuple(round(255 * part) for part in to_rgb(name)) for name in TABLEAU_COLORS]
 
@@ -57,3 +58,45 @@ def test_frequent_colours_stay_as_they_are_and_rare_ones_turn_into_one_next_to_t
     assert len(np.unique(few.reshape(-1, 3), axis=0)) <= 256
     assert (few[:100, :290] == pixels[:100, :290]).all()
     assert np.abs(few.astype(int) - pixels).max() <= 50
+
+
+def drawn(panel: Panel) -> Axes:
+    figure = Figure(figsize=(4.6, 3.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    axis = figure.subplots()
+    _draw_panel(panel, axis, 4.6)
+    figure.draw_without_rendering()
+    return axis
+
+
+@pytest.mark.parametrize("kind", ["line", "bars", "points"])
+@pytest.mark.parametrize("label", ["x", "a rather long name of a thing"])
+@pytest.mark.parametrize("count", [2, 3, 5, 6, 7, 14])
+def test_a_legend_is_never_on_the_curves_and_never_outside_the_picture(kind: str, label: str, count: int) -> None:
+    series = [Series(f"{label} {at}", [1.0, 2.0], [1.0 + at, 2.0], kind) for at in range(count)]  # type: ignore[arg-type]
+    axis = drawn(Panel("a title", "time (s)", "load", series))
+    legend = axis.get_legend()
+    assert legend is not None
+    assert len(legend.get_texts()) == count
+    around = legend.get_window_extent()
+    assert not axis.bbox.shrunk(0.98, 0.98).overlaps(around)
+    if count < 7:
+        assert around.x0 >= 0
+        assert around.x1 <= axis.figure.bbox.x1
+
+
+def test_moments_of_the_same_name_are_one_entry_and_one_thing_needs_none() -> None:
+    moves = [(float(at), "moves") for at in range(5)]
+    legend = drawn(Panel("t", "x", "y", [Series("lane 0", [0, 5], [1.0, 2.0])], marks=moves)).get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["lane 0", "moves"]
+    assert drawn(Panel("t", "x", "y", [Series("lane 0", [0, 5], [1.0, 2.0])])).get_legend() is None
+
+
+@pytest.mark.parametrize(
+    ("values", "told"), [([0.5, 4.0], {"0.5", "1", "2"}), ([10.0, 5000.0], {"10", "100", "1,000"})]
+)
+def test_short_numbers_are_written_out_on_logarithmic_axes(values: list[float], told: set[str]) -> None:
+    axis = drawn(Panel("t", "x", "y", [Series("a", [1.0, 2.0], values)], log_y=True))
+    texts = {text.get_text() for text in (*axis.get_yticklabels(), *axis.get_yticklabels(minor=True))}
+    assert told <= texts

@@ -25,11 +25,11 @@ from evenflow.reproduce.flux.cluster import (
     self_similar,
 )
 from evenflow.reproduce.flux.example import E11
-from evenflow.reproduce.flux.mixed import steady_first
 from evenflow.reproduce.flux.pressure import E5, _stall_check, _why_static
 from evenflow.reproduce.flux.reaction import Balanced, balanced_checks
 from evenflow.reproduce.flux.readings import first_below, from_then_on, level, steady_from
 from evenflow.reproduce.flux.rounds import Rounds, round_model
+from evenflow.reproduce.flux.rules import HYBRID_FIRST
 from evenflow.reproduce.flux.thrashing import _crossing, flat_note
 from evenflow.reproduce.flux.transient import E1
 from evenflow.sim.quantum import Fixed, Timeline
@@ -37,7 +37,7 @@ from evenflow.sim.quantum import Fixed, Timeline
 
 def test_all_twelve_are_there_with_rules() -> None:
     assert [experiment.id for experiment in EXPERIMENTS] == [f"FX-E{number}" for number in range(1, 13)]
-    assert all("match" in experiment.rule.lower() for experiment in EXPERIMENTS)
+    assert all("match if" in str(experiment.rule) for experiment in EXPERIMENTS)
 
 
 def test_the_worked_example_is_exact() -> None:
@@ -140,11 +140,11 @@ class TestSteady:
 
     def test_two_that_are_not_both_steady_are_no_match(self) -> None:
         never = float("inf")
-        assert steady_first(55.0, 63.0) is Verdict.MATCH
-        assert steady_first(175.0, never) is Verdict.SHAPE
-        assert steady_first(70.0, 63.0) is Verdict.SHAPE
-        assert steady_first(80.0, 63.0) is Verdict.DIFFERS
-        assert steady_first(never, never) is Verdict.DIFFERS
+        assert HYBRID_FIRST.verdict(55.0, 63.0) is Verdict.MATCH
+        assert HYBRID_FIRST.verdict(175.0, never) is Verdict.SHAPE
+        assert HYBRID_FIRST.verdict(70.0, 63.0) is Verdict.SHAPE
+        assert HYBRID_FIRST.verdict(80.0, 63.0) is Verdict.DIFFERS
+        assert HYBRID_FIRST.verdict(never, never) is Verdict.DIFFERS
 
 
 class TestStall:
@@ -167,7 +167,7 @@ class TestStall:
         assert _stall_check(static, moved, full=1.0, resumes_s=14.0).verdict is Verdict.SHAPE
 
     def test_the_rule_says_what_counts_as_resumed(self) -> None:
-        assert "12 % of full" in E5.rule
+        assert "12 % of full" in str(E5.rule)
 
 
 class TestBalanced:

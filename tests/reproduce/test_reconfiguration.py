@@ -11,13 +11,15 @@ import pytest
 from evenflow.control.journal import PhaseChanged
 from evenflow.migration import Phase
 from evenflow.model import RoutingTable
-from evenflow.reproduce.engines import SPARK_RULES, with_engines
+from evenflow.reproduce.engines import with_engines
 from evenflow.reproduce.experiment import Settings, Verdict
 from evenflow.reproduce.reconfiguration import EXPERIMENTS
 from evenflow.reproduce.reconfiguration.example import run_e4
 from evenflow.reproduce.reconfiguration.horizon import run_e5, run_horizon
-from evenflow.reproduce.reconfiguration.migrations import Migration, MigrationRun, no_earlier, same_end, spread_out
+from evenflow.reproduce.reconfiguration.migrations import Migration, MigrationRun, spread_out
+from evenflow.reproduce.reconfiguration.rules import NO_EARLIER
 from evenflow.reproduce.reconfiguration.timelines import e1_migration, e2_migration, e3_migration
+from evenflow.reproduce.spark_runs.rules import SPARK_RULES
 from evenflow.sim.messages.frontiers import Advance, Arrival, Datum, Reconfigurable, Reconfiguration
 from evenflow.sim.quantum import Way, uniform
 
@@ -47,7 +49,7 @@ def test_the_sizes_are_those_of_the_paper() -> None:
 
 
 def test_all_strategies_end_with_the_same_map_and_lose_nothing(runs: dict[str, MigrationRun]) -> None:
-    assert same_end(list(runs.values()))
+    assert all(run.complete for run in runs.values())
     assert [run.steps for run in runs.values()] == [1, 8, 4]
     assert {run.timeline.lost for run in runs.values()} == {0.0}
 
@@ -94,7 +96,7 @@ def test_stable_is_back_under_twice_the_normal_for_a_second(runs: dict[str, Migr
     ],
 )
 def test_the_negative_result_stays_negative(batched: float, sudden: float, verdict: Verdict) -> None:
-    assert no_earlier(batched, sudden) is verdict
+    assert NO_EARLIER.verdict(batched, sudden) is verdict
 
 
 def test_more_bins_give_a_lower_peak() -> None:
@@ -165,10 +167,10 @@ class TestEngines:
     def test_those_with_a_rule_run_on_spark_too_and_say_the_rule(self) -> None:
         found = {experiment.id: with_engines(experiment) for experiment in EXPERIMENTS}
         assert [id_ for id_, one in found.items() if "spark" in one.engines] == ["LR-E1", "LR-E2", "LR-E3"]
-        assert SPARK_RULES["LR-E1"] in found["LR-E1"].rule
+        assert found["LR-E1"].rule_on("spark") is SPARK_RULES["LR-E1"]
+        assert found["LR-E1"].rule_on("sim") is EXPERIMENTS[0].rule
         assert found["LR-E4"].run(Settings()).verdict is Verdict.MATCH
 
     def test_the_simulator_is_not_replaced(self) -> None:
         once = with_engines(EXPERIMENTS[0])
-        assert with_engines(once) is once
         assert once.engines == ("sim", "spark")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -13,7 +14,6 @@ import pytest
 from evenflow.errors import InputError
 from evenflow.reproduce import running
 from evenflow.reproduce.experiment import (
-    Check,
     Experiment,
     Heat,
     Outcome,
@@ -24,6 +24,7 @@ from evenflow.reproduce.experiment import (
     Verdict,
 )
 from evenflow.reproduce.results import Result, command_of, read_results, to_json
+from evenflow.reproduce.rules import Rule, Statement
 from evenflow.reproduce.running import Failure, run_many, run_one
 
 PROMISED = {
@@ -54,10 +55,12 @@ def experiment(outcome: Outcome | Exception, id_: str = "GZ-E1") -> Experiment:
             raise outcome
         return outcome
 
-    return Experiment(id_, "Fig. 0", "a title", "a rule written before the run", run)
+    return Experiment(id_, "Fig. 0", "a title", RULE, run)
 
 
-CHECKS = (Check("x", "1", "1", Verdict.MATCH), Check("y", "2", "3", Verdict.SHAPE, "noise"))
+EQUAL = Statement("x", ("as published", lambda ours, published: ours == published), ("near", lambda ours, _: ours > 1))
+RULE = Rule((EQUAL,), "Written before the run.")
+CHECKS = (EQUAL.check((1, 1), "1", "1", ""), EQUAL.check((3, 2), "2", "3", "noise", "y"))
 
 
 def run_fake(outcome: Outcome | Exception, out: Path, settings: Settings | None = None) -> Result | Failure:
@@ -75,7 +78,8 @@ def test_a_run_leaves_a_picture_and_the_promised_json(tmp_path: Path) -> None:
     stored = json.loads((tmp_path / "GZ-E1.json").read_text())
     assert set(stored) >= PROMISED
     assert stored["checks"][1] == {
-        "what": "y", "published": "2", "ours": "3", "verdict": "shape holds", "why": "noise"
+        "what": "y", "published": "2", "ours": "3", "verdict": "shape holds", "why": "noise",
+        "statement": "x", "values": [3, 2],
     }  # fmt: skip
     assert stored["data"] == {"array": [0, 1, 2], "number": 2.5, "none": None}
     assert stored["command"] == "evenflow reproduce GZ-E1 --seed 7 --quick"
@@ -161,3 +165,12 @@ def test_results_that_are_none_are_refused(tmp_path: Path) -> None:
 def test_experiments_must_give_plain_values() -> None:
     with pytest.raises(TypeError, match="plain values, got object"):
         to_json({"x": object()})
+
+
+def test_checks_that_do_not_follow_the_rule_are_a_defect_and_no_verdict(tmp_path: Path) -> None:
+    flattered = replace(CHECKS[1], verdict=Verdict.MATCH)
+    failure = run_fake(Outcome((CHECKS[0], flattered)), tmp_path)
+    assert failure == Failure(
+        "GZ-E1", "the checks do not follow the rule: 'y' is 'match' but its rule says 'shape holds'"
+    )
+    assert not list(tmp_path.iterdir())

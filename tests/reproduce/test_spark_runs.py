@@ -12,11 +12,11 @@ import pytest
 
 from evenflow.operators import Aggregate, Resident
 from evenflow.operators import functions as aggregates
-from evenflow.reproduce.engines import SPARK_RULES
 from evenflow.reproduce.engines import _spark_run as spark_run
 from evenflow.reproduce.spark_runs.around import AroundOperator
 from evenflow.reproduce.spark_runs.autoflow import _before_spike
 from evenflow.reproduce.spark_runs.reconfiguration import Migrated, Scaled
+from evenflow.reproduce.spark_runs.rules import SPARK_RULES
 from evenflow.reproduce.spark_runs.run import SparkRun, SparkScenario, limited
 from evenflow.reproduce.spark_runs.transfer import SlowToArrive, SlowToMove
 from evenflow.reproduce.spark_runs.workload import HotPhase, PhasedFeed

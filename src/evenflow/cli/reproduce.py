@@ -103,7 +103,8 @@ def list_(*, json_: JsonFlag = False) -> None:
     from evenflow.reproduce.results import to_json
 
     rows: list[dict[str, Any]] = [
-        {"id": one.id, "figure": one.figure, "title": one.title, "engines": one.engines, "rule": one.rule}
+        {"id": one.id, "figure": one.figure, "title": one.title, "engines": one.engines}
+        | {"rule": {engine: str(one.rule_on(engine)) for engine in one.engines}}
         for one in every_experiment()
     ]
     if json_:

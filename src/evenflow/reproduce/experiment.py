@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from evenflow.reproduce.rules import Rule
 
 Engine: TypeAlias = Literal["sim", "spark"]
 
@@ -23,13 +26,23 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One published statement and ours. The verdict is computed from the run; `why` explains one that is no match."""
+    """One published statement and ours. The verdict is computed from the run; `why` explains one that is no match.
+
+    `statement` is the one of the rule by which the `values` were judged.
+    """
 
     what: str
     published: str
     ours: str
     verdict: Verdict
     why: str = ""
+    statement: str = ""
+    values: tuple[Any, ...] = ()
+
+
+def worst(checks: Sequence[Check]) -> Verdict:
+    """Return the worst verdict of all checks."""
+    return max((check.verdict for check in checks), key=list(Verdict).index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +130,28 @@ class Outcome:
     @property
     def verdict(self) -> Verdict:
         """The worst verdict of all checks."""
-        order = list(Verdict)
-        return max((check.verdict for check in self.checks), key=order.index)
+        return worst(self.checks)
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """One experiment of a paper. `rule` says, before any run, what counts as match, as shape and as difference."""
+    """One experiment of a paper. `rule` says, before any run, what counts as match, as shape and as difference.
+
+    On Spark it is another one, since sizes and times are.
+    """
 
     id: str
     figure: str
     title: str
-    rule: str
+    rule: Rule
     run: Callable[[Settings], Outcome]
-    engines: tuple[Engine, ...] = ("sim",)
+    spark_rule: Rule | None = None
+
+    @property
+    def engines(self) -> tuple[Engine, ...]:
+        """What it runs on."""
+        return ("sim",) if self.spark_rule is None else ("sim", "spark")
+
+    def rule_on(self, engine: Engine) -> Rule:
+        """Return the rule by which a run on `engine` is judged."""
+        return self.rule if engine == "sim" or self.spark_rule is None else self.spark_rule

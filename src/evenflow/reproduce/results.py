@@ -45,7 +45,7 @@ class Result:
             id=experiment.id,
             figure=experiment.figure,
             title=experiment.title,
-            rule=experiment.rule,
+            rule=str(experiment.rule_on(settings.engine)),
             engine=settings.engine,
             quick=settings.quick,
             seed=settings.seed,

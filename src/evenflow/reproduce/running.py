@@ -31,12 +31,18 @@ def run_one(id_: str, settings: Settings, out: Path) -> Result | Failure:
     try:
         started = perf_counter()
         outcome = experiment.run(settings)
+        _follow_the_rule(experiment, settings, outcome)
         return _written(experiment, settings, outcome, perf_counter() - started, out)
     except EvenflowError as error:
         return Failure(id_, str(error))
     except Exception as error:  # noqa: BLE001 - the others shall run all the same
         frame = traceback.extract_tb(error.__traceback__)[-1]
         return Failure(id_, f"{type(error).__name__}: {error} ({Path(frame.filename).name}, line {frame.lineno})")
+
+
+def _follow_the_rule(experiment: Experiment, settings: Settings, outcome: Outcome) -> None:
+    if faults := experiment.rule_on(settings.engine).faults(outcome.checks):
+        raise EvenflowError(f"the checks do not follow the rule: {'; '.join(faults)}")
 
 
 def _written(experiment: Experiment, settings: Settings, outcome: Outcome, seconds: float, out: Path) -> Result:

@@ -1,4 +1,4 @@
-"""From numbers to a verdict: the rules that experiments have in common."""
+"""What rules and checks have in common: orders, and ranges in words."""
 
 from __future__ import annotations
 
@@ -7,25 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from evenflow.reproduce.experiment import Check, Verdict
-
-
-def within(ours: float, published: float, match: float, factor: float) -> Verdict:
-    """Return how close `ours` is to a positive number: off by the share `match` at most, or by `factor` times."""
-    if abs(ours - published) <= match * published:
-        return Verdict.MATCH
-    near = published / factor <= ours <= published * factor
-    return Verdict.SHAPE if near else Verdict.DIFFERS
-
-
-def holds(statement: bool, weaker: bool = False) -> Verdict:  # noqa: FBT001, FBT002 - the two levels of a statement
-    """Return MATCH where the statement holds, SHAPE where only the weaker one does, else DIFFERS."""
-    return Verdict.MATCH if statement else Verdict.SHAPE if weaker else Verdict.DIFFERS
-
-
-def checked(what: str, published: str, ours: str, verdict: Verdict, why: str) -> Check:
-    """Return the check; `why` is given only where it is no match."""
-    return Check(what, published, ours, verdict, "" if verdict is Verdict.MATCH else why)
+MARGIN = 0.01  # of linear speed-up: what lies nearer together than that is chance
 
 
 def ascending(values: Sequence[float]) -> bool:

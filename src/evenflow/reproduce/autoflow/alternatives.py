@@ -9,11 +9,22 @@ from typing import Any
 import numpy as np
 
 from evenflow.errors import InputError
+from evenflow.reproduce.autoflow import rules
 from evenflow.reproduce.autoflow.fixed import CASES
+from evenflow.reproduce.autoflow.rules import (
+    BATCH_LATENCY,
+    FEWER_WAIT,
+    HOTSPOT_EASED,
+    NONE_HELD,
+    ONLY_MIGRATED_WAIT,
+    REFUSED,
+    SAME_LATENCY,
+    SAME_RATE,
+    TRAFFIC,
+)
 from evenflow.reproduce.autoflow.scenario import Scenario, fixed_skew
 from evenflow.reproduce.autoflow.simulated import plant_of, simulate, stream_of
 from evenflow.reproduce.experiment import Experiment, Outcome, Panel, Picture, Series, Settings
-from evenflow.reproduce.verdicts import checked, holds
 from evenflow.sim.messages.block_log import log_run
 from evenflow.sim.messages.decider import Script
 from evenflow.sim.messages.flux import flux_run
@@ -28,7 +39,6 @@ from evenflow.sim.messages.stream import RecordStream
 BATCH_S = 0.5
 JOIN = fold_of("join", lambda state, value: (*state, value), ())
 WINDOW = fold_of("event-time window", lambda state, value: (*state, value), ())
-_COST_BOUND = 0.02
 _QUICK_SCALE = 0.2
 
 
@@ -51,45 +61,50 @@ def _e13(settings: Settings) -> Outcome:
     medians = {name: float(np.median(run.latency_s)) for name, run in runs.items()}
     refused = {fold.name: _refusals(stream, plant, fold) for fold in (JOIN, WINDOW)}
     checks = (
-        checked(
-            "traffic to the reducers",
+        TRAFFIC.check(
+            (list(traffic.values()),),
             "reduced",
             ", ".join(f"{name} {100 * share:.0f} % of the records" for name, share in traffic.items()),
-            holds(max(traffic.values()) < 1),
             "not reduced",
         ),
-        checked(
-            "latency",
+        BATCH_LATENCY.check(
+            (list(medians.values()), BATCH_S),
             "the batch adds latency",
-            ", ".join(f"{name} median {median:.2f} s" for name, median in medians.items())
-            + f"; batches of {BATCH_S} s",
-            holds(min(medians.values()) >= BATCH_S / 2),
+            (
+                ", ".join(f"{name} median {median:.2f} s" for name, median in medians.items())
+                + f"; batches of {BATCH_S} s"
+            ),
             "below half a batch, the mean time a record waits for its batch to end",
         ),
-        checked(
-            "the hotspot",
+        HOTSPOT_EASED.check(
+            (max(float(run.latency_s.max()) for run in runs.values()), float(none.latency_s.max())),
             "pressure is reduced",
-            f"highest latency {max(float(run.latency_s.max()) for run in runs.values()):.2f} s; "
-            f"{float(none.latency_s.max()):.1f} s without",
-            holds(max(float(run.latency_s.max()) for run in runs.values()) < 0.5 * float(none.latency_s.max())),
+            (
+                f"highest latency {max(float(run.latency_s.max()) for run in runs.values()):.2f} s; "
+                f"{float(none.latency_s.max()):.1f} s without"
+            ),
             "the hot reducer still falls behind",
         ),
-        checked(
-            "operators other than reduce",
+        REFUSED.check(
+            (list(refused.values()), len(techniques)),
             "not fit for join and event-time window",
             ", ".join(f"{name}: refused {count} of {len(techniques)} times" for name, count in refused.items()),
-            holds(set(refused.values()) == {len(techniques)}),
             "one was not refused",
         ),
     )
     names = ["none", *runs]
     latency = [[float(np.quantile(run.latency_s, q)) for run in (none, *runs.values())] for q in (0.5, 0.99)]
     panels = (
-        Panel("messages to reducers", "", "per record", (Series("traffic", names, [1.0, *traffic.values()], "bars"),)),
+        Panel(
+            "messages to reducers",
+            "",
+            "messages per record",
+            (Series("traffic", names, [1.0, *traffic.values()], "bars"),),
+        ),
         Panel(
             "latency",
             "",
-            "s",
+            "latency (s)",
             tuple(
                 Series(label, names, values, "bars") for label, values in zip(("median", "99 %"), latency, strict=True)
             ),
@@ -132,27 +147,24 @@ def _e14(settings: Settings) -> Outcome:
     slower = {name: value / off_mean - 1 for name, value in mean.items()}
     held = sum(sum(run.trace.held.values()) for run in arms.values())
     checks = (
-        checked(
-            "throughput with empty control messages",
-            "does nothing different",
-            f"at most {100 * lost:.3f} % less",
-            holds(lost <= _COST_BOUND),
-            "above the bound of 2 %",
+        SAME_RATE.check(
+            (lost,), "does nothing different", f"at most {100 * lost:.3f} % less", "above the bound of 2 %"
         ),
-        checked(
-            "mean latency with empty control messages",
+        SAME_LATENCY.check(
+            (slower["empty"], slower["empty, each as dear as a record"]),
             "does nothing different",
-            f"{100 * slower['empty']:+.2f} % if they cost nothing, "
-            f"{100 * slower['empty, each as dear as a record']:+.2f} % if each costs a lane as much as a record",
-            holds(max(slower.values()) <= _COST_BOUND, slower["empty"] <= _COST_BOUND),
+            (
+                f"{100 * slower['empty']:+.2f} % if they cost nothing, "
+                f"{100 * slower['empty, each as dear as a record']:+.2f} % if each costs a lane as much as a record"
+            ),
             "three messages a second per lane, each as dear as a record, take their turn in the queue",
         ),
-        checked("records held up", "none", str(held), holds(held == 0), "an empty message held something up"),
+        NONE_HELD.check((held,), "none", str(held), "an empty message held something up"),
     )
     names = list(arms)
     panels = (
         Panel("throughput", "control messages", "records/s", (Series("rate", names, list(rate.values()), "bars"),)),
-        Panel("mean latency", "control messages", "s", (Series("mean", names, list(mean.values()), "bars"),)),
+        Panel("mean latency", "control messages", "latency (s)", (Series("mean", names, list(mean.values()), "bars"),)),
     )
     return Outcome(checks, Picture(panels), {"rate": rate, "mean_s": mean}, seeds=(settings.seed,))
 
@@ -182,19 +194,19 @@ def _e15(settings: Settings) -> Outcome:
     }
     others = min(waiting["block channels"], waiting["halt all"])
     checks = (
-        checked(
-            "records that wait in AutoFlow",
+        ONLY_MIGRATED_WAIT.check(
+            (waiting["AutoFlow"], strangers["AutoFlow"]),
             "only those of migrated slots",
             f"{waiting['AutoFlow']}, of which {strangers['AutoFlow']} of other slots",
-            holds(strangers["AutoFlow"] == 0 < waiting["AutoFlow"]),
             "others had to wait, or nothing did and nothing is shown",
         ),
-        checked(
-            "against halting and blocking",
+        FEWER_WAIT.check(
+            (waiting["AutoFlow"], others),
             "other methods halt the graph or block channels",
-            f"block channels {waiting['block channels']} ({strangers['block channels']} of other slots), halt all "
-            f"{waiting['halt all']} ({strangers['halt all']} of other slots)",
-            holds(waiting["AutoFlow"] < others, waiting["AutoFlow"] <= others),
+            (
+                f"block channels {waiting['block channels']} ({strangers['block channels']} of other slots), halt all "
+                f"{waiting['halt all']} ({strangers['halt all']} of other slots)"
+            ),
             "they hold up no more",
         ),
     )
@@ -212,27 +224,6 @@ def _e15(settings: Settings) -> Outcome:
     return Outcome(checks, Picture((panel,), columns=1), data, seeds=(settings.seed,))
 
 
-E13 = Experiment(
-    "AF-E13",
-    "Fig. 1",
-    "Pre-aggregation and rehashing",
-    "match: both send fewer messages to the reducers than there are records, both have a median latency of at least "
-    "half a batch, the hot reducer does not fall behind, join and event-time window are refused; else it differs",
-    _e13,
-)
-E14 = Experiment(
-    "AF-E14",
-    "claim of III-C",
-    "What empty control messages cost",
-    "match: throughput and mean latency within 2 % of a run without control messages, also if each costs a lane as "
-    "much as a record (shape: if they cost nothing), and no record is held up; else it differs",
-    _e14,
-)
-E15 = Experiment(
-    "AF-E15",
-    "claim of V",
-    "Who has to wait during a migration",
-    "the same migrations by every protocol. Match: in AutoFlow only records of migrated slots wait, and fewer than "
-    "with blocked channels or a halted graph; else it differs",
-    _e15,
-)
+E13 = Experiment("AF-E13", "Fig. 1", "Pre-aggregation and rehashing", rules.E13, _e13)
+E14 = Experiment("AF-E14", "claim of III-C", "What empty control messages cost", rules.E14, _e14)
+E15 = Experiment("AF-E15", "claim of V", "Who has to wait during a migration", rules.E15, _e15)

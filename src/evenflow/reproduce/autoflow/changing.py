@@ -8,11 +8,24 @@ from typing import Any
 
 import numpy as np
 
+from evenflow.reproduce.autoflow import rules
 from evenflow.reproduce.autoflow.fixed import QUICK_SCALE, seeds_of
+from evenflow.reproduce.autoflow.rules import (
+    AREA_REDUCED,
+    GREATLY,
+    MOST_RELIEVED,
+    PEAK_REDUCED,
+    SHORT_IMPROVED,
+    SHORT_LESS,
+    SMALL_BEATS_LARGE,
+    SOME_RELIEVED,
+    TOTAL_LESS,
+    WORSE_THAN_HALF,
+)
 from evenflow.reproduce.autoflow.scenario import Phase, Scenario
 from evenflow.reproduce.autoflow.simulated import ScenarioRun, simulate, stream_of
 from evenflow.reproduce.experiment import Experiment, Outcome, Panel, Picture, Series, Settings
-from evenflow.reproduce.verdicts import checked, holds, median_range
+from evenflow.reproduce.verdicts import median_range
 from evenflow.sim.messages.loop import SECOND
 
 DELAY_S = 0.25
@@ -21,7 +34,6 @@ SPIKE_AT_S = 20.0
 LARGE_WINDOW_S = 5.0
 EPISODE_S, TURN_S = 15.0, 30.0
 """How long a hotspot stays in AF-E11, and a reducer's turn in AF-E12: ours, the paper gives neither."""
-_GREATLY = 0.5
 _BIN_S = 0.5
 _TURNS = (0, 1, 2)
 
@@ -95,25 +107,22 @@ def _e9(settings: Settings) -> Outcome:
     gains, peaks = [one.gain for one in arms], [one.peak_gain for one in arms]
     large = [1.0 - one.large.area / one.off.area for one in arms]
     checks = (
-        checked(
-            "area under the latency",
+        AREA_REDUCED.check(
+            (min(gains),),
             "greatly reduced by a small window",
             f"{_shares(gains)} less than off; a window of 5 s takes {_shares(large)}",
-            holds(min(gains) >= _GREATLY, min(gains) > 0),
             "less than half of it is taken away",
         ),
-        checked(
-            "peak of the latency",
+        PEAK_REDUCED.check(
+            (min(peaks),),
             "greatly reduced by a small window",
             f"{_shares(peaks)} less than off",
-            holds(min(peaks) >= _GREATLY, min(peaks) > 0),
             "less than half of it is taken away",
         ),
-        checked(
-            "small against large window",
+        SMALL_BEATS_LARGE.check(
+            (gains, large),
             "better with a smaller window",
             f"{_shares(gains)} against {_shares(large)} of the area",
-            holds(min(a - b for a, b in zip(gains, large, strict=True)) > 0),
             "the larger window is no worse",
         ),
     )
@@ -125,21 +134,18 @@ def _e10(settings: Settings) -> Outcome:
     gains = [one.gain for one in arms]
     before = [_gain(spike(20.0, 2.0), seed, settings.quick) for seed in seeds_of(settings)]
     peaks = [one.peak_gain for one in arms]
-    exists, smaller = min(gains) > 0, max(gains) < min(before)
     by_delay = _by_delay(settings)
     checks = (
-        checked(
-            "improvement on a spike of 10 s",
+        SHORT_IMPROVED.check(
+            (min(gains),),
             "relaxed to some extent",
             f"{_shares(gains)} of the area and {_shares(peaks)} of the peak taken away{_said(by_delay)}",
-            holds(exists),
             "there is none",
         ),
-        checked(
-            "against the spike of 20 s, though the window is smaller still",
+        SHORT_LESS.check(
+            (gains, before),
             "smaller: only to some extent",
             f"{_shares(gains)} against {_shares(before)} of the area",
-            holds(smaller),
             "it is not smaller",
         ),
     )
@@ -175,7 +181,7 @@ def _wandering(arms: Sequence[Arms]) -> tuple[int, int, int, list[list[tuple[flo
     """Return how many episodes were relieved, how many made worse, and how many there were."""
     found = [episodes(one) for one in arms]
     flat = [pair for one in found for pair in one]
-    relieved = sum(on <= _GREATLY * off for off, on in flat)
+    relieved = sum(on <= GREATLY * off for off, on in flat)
     worse = sum(on > off for off, on in flat)
     return relieved, worse, len(flat), found
 
@@ -187,13 +193,11 @@ def _e11(settings: Settings) -> Outcome:
         hot.append(int(rng.choice([reducer for reducer in range(3) if reducer != hot[-1]])))
     arms = _all_arms(wandering(0.5, hot, EPISODE_S, 2.0), settings)
     relieved, worse, total, found = _wandering(arms)
-    most = relieved / total
     checks = (
-        checked(
-            "hotspots relieved: latency at most half of that off",
+        MOST_RELIEVED.check(
+            (relieved, total, len(arms)),
             "all but one",
             f"{relieved} of {total} episodes; {worse} made worse",
-            holds(total - relieved <= len(arms), most > _GREATLY),
             "a hotspot that stays 15 s is over soon after the window that shows it; the slots it moved are cold then",
         ),
         _total_check(arms),
@@ -206,21 +210,17 @@ def _e11(settings: Settings) -> Outcome:
 def _e12(settings: Settings) -> Outcome:
     arms = _all_arms(wandering(0.8, _TURNS, TURN_S, 1.0), settings)
     relieved, worse, total, found = _wandering(arms)
+    mean, half = float(np.mean([one.off.result.latency_s.mean() for one in arms])), _mean_of_half(settings)
     checks = (
-        checked(
-            "hotspots relieved: latency at most half of that off",
+        SOME_RELIEVED.check(
+            (relieved, total),
             "some fixed, some remain",
             f"{relieved} of {total} episodes; {worse} made worse",
-            holds(0 < relieved < total),
             "every hotspot is relieved, or none: the paper sees both",
         ),
         _total_check(arms),
-        checked(
-            "against a hotspot of 50 %",
-            "far worse than Fig. 7 a",
-            f"mean latency off {np.mean([one.off.result.latency_s.mean() for one in arms]):.2f} s",
-            holds(_is_worse_than_half(arms, settings)),
-            "it is not worse",
+        WORSE_THAN_HALF.check(
+            (mean, half), "far worse than Fig. 7 a", f"mean latency off {mean:.2f} s", "it is not worse"
         ),
     )
     short = _gain(wandering(0.8, _TURNS * 2, EPISODE_S, 1.0), settings.seed, quick=True)
@@ -229,19 +229,15 @@ def _e12(settings: Settings) -> Outcome:
     return Outcome(checks, _picture(arms[0]), data, note, seeds_of(settings))
 
 
-def _is_worse_than_half(arms: Sequence[Arms], settings: Settings) -> bool:
+def _mean_of_half(settings: Settings) -> float:
     half = simulate(wandering(0.5, _TURNS, TURN_S, 1.0).off().scaled(QUICK_SCALE), settings.seed)
-    return bool(np.mean([one.off.result.latency_s.mean() for one in arms]) > half.result.latency_s.mean())
+    return float(half.result.latency_s.mean())
 
 
 def _total_check(arms: Sequence[Arms]) -> Any:
     gains = [one.gain for one in arms]
-    return checked(
-        "area under the latency in total",
-        "reduced",
-        f"{_shares(gains)} less than off",
-        holds(min(gains) > 0),
-        "not below the arm without balancing",
+    return TOTAL_LESS.check(
+        (min(gains),), "reduced", f"{_shares(gains)} less than off", "not below the arm without balancing"
     )
 
 
@@ -274,7 +270,7 @@ def _picture(arms: Arms) -> Picture:
         _highest(f"window {LARGE_WINDOW_S:g} s", arms.large),
         _highest(f"window {small.window_s:g} s", arms.small),
     ]
-    marks = [(time, f"migration, {time:g} s") for time in arms.small.migrations_s]
+    marks = [(time, "migration") for time in arms.small.migrations_s]
     return Picture(
         (
             Panel("highest latency per 0.5 s", "time (s)", "latency (s)", series),
@@ -291,35 +287,7 @@ def _highest(label: str, run: ScenarioRun) -> Series:
     return Series(label, bins.tolist(), highest.round(4).tolist())
 
 
-E9 = Experiment(
-    "AF-E9",
-    "Fig. 6 a, b",
-    "A spike of 20 s",
-    "three arms on the same records: off, window 5 s, window 2 s. Match: the small window takes at least half of the "
-    "area under the latency and of its peak (shape: any), and more than the large one; else it differs",
-    _e9,
-)
-E10 = Experiment(
-    "AF-E10",
-    "Fig. 6 c, d",
-    "A spike of 10 s",
-    "both must hold: with a window of 1 s there is an improvement, and it is smaller than on the spike of 20 s "
-    "(AF-E9). An experiment in which the short spike is cured as well as the long one differs",
-    _e10,
-)
-E11 = Experiment(
-    "AF-E11",
-    "Fig. 7 a, b",
-    "50 % hotspot that changes its place",
-    "an episode is relieved if the mean latency of its records is at most half of that off. Match: all but one per run "
-    "at least, and less area in total; shape: more than half of the episodes",
-    _e11,
-)
-E12 = Experiment(
-    "AF-E12",
-    "Fig. 7 c, d",
-    "80 % hotspot, each reducer in turn",
-    "match: some episodes relieved and some not, less area in total, worse than a 50 % hotspot off. All relieved, or "
-    "none, differs: the paper's partial success must stay partial",
-    _e12,
-)
+E9 = Experiment("AF-E9", "Fig. 6 a, b", "A spike of 20 s", rules.E9, _e9)
+E10 = Experiment("AF-E10", "Fig. 6 c, d", "A spike of 10 s", rules.E10, _e10)
+E11 = Experiment("AF-E11", "Fig. 7 a, b", "50 % hotspot that changes its place", rules.E11, _e11)
+E12 = Experiment("AF-E12", "Fig. 7 c, d", "80 % hotspot, each reducer in turn", rules.E12, _e12)

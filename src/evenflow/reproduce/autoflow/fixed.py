@@ -11,21 +11,31 @@ import numpy as np
 
 from evenflow.model.balance import spread
 from evenflow.model.slots import FloatArray
+from evenflow.reproduce.autoflow.rules import (
+    BACKLOG,
+    ENDS_EVEN,
+    FIRST_MIGRATION,
+    HOT_THROUGHPUT,
+    LAST_S,
+    LATENCY_RISES,
+    OFF,
+    ON,
+    OTHERS_FLAT,
+    SHARES,
+    SLIGHT_SPIKES,
+    SOLVED,
+)
 from evenflow.reproduce.autoflow.scenario import Scenario, fixed_skew
 from evenflow.reproduce.autoflow.simulated import ScenarioRun, simulate
 from evenflow.reproduce.autoflow.sweeps import sweep
 from evenflow.reproduce.experiment import Check, Experiment, Outcome, Panel, Picture, Series, Settings
-from evenflow.reproduce.verdicts import checked, holds, median_range, within
+from evenflow.reproduce.verdicts import median_range
 from evenflow.sim.messages.loop import SECOND
 
 QUICK_SCALE, QUICK_SCALE_LONG = 0.2, 0.1
 """Quick runs have slower reducers and as much less input: the same times and shares. Long runs more so."""
 _LONG_S = 100
 _TRACE_POINTS = 0.5  # percentage points
-_BACK, _NEAR_S = 2.0, 0.1  # latency has returned if it is at most this many times, or this much, above an even load's
-_LAST_S = 10.0
-_AT_CAPACITY = 0.98
-_SLIGHT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,35 +122,24 @@ def _off_checks(case: Case, runs: Sequence[ScenarioRun]) -> tuple[Check, ...]:
     others = [abs(backlog_slope(run, reducer)) for run in runs for reducer in cold]
     latency = [float(np.polyfit(*run.latency_samples(reducer), 1)[0]) for run in runs for reducer in hot]
     rates = _rates(runs[0])
-    at_capacity = rates[list(hot)].min() >= _AT_CAPACITY * scenario.capacity
     return (
-        checked(
-            "backlog of a hot reducer",
+        BACKLOG.check(
+            (float(np.median(slopes)), expected),
             f"grows without bound; computed {expected:.0f} records/s",
             f"{median_range(slopes, '{:.0f}'.format)} records/s",
-            within(float(np.median(slopes)), expected, 0.05, 1.5),
             "its share of the input less what it can serve",
         ),
-        checked(
-            "latency on a hot reducer",
-            "increasingly high",
-            f"rises by {median_range(latency)} s per second",
-            holds(min(latency) > 0),
-            "it does not rise",
+        LATENCY_RISES.check(
+            (min(latency),), "increasingly high", f"rises by {median_range(latency)} s per second", "it does not rise"
         ),
-        checked(
-            "throughput of hot and other reducers",
+        HOT_THROUGHPUT.check(
+            (rates[list(hot)].min(), rates[list(cold)].max(), scenario.capacity),
             "obviously higher on the hot ones",
             f"{rates[list(hot)].mean():.0f} against {rates[list(cold)].mean():.0f} records/s",
-            holds(bool(at_capacity), bool(rates[list(hot)].min() > rates[list(cold)].max())),
             "a hot reducer is not at its capacity",
         ),
-        checked(
-            "backlog of the others",
-            "(flat)",
-            f"at most {max(others):.2g} records/s",
-            holds(max(others) <= 0.01 * scenario.capacity),
-            "it grows",
+        OTHERS_FLAT.check(
+            (max(others), scenario.capacity), "(flat)", f"at most {max(others):.2g} records/s", "it grows"
         ),
     )
 
@@ -195,31 +194,32 @@ def _trace_checks(case: Case, runs: Sequence[ScenarioRun], traces: Sequence[list
         and all(as_expected(trace[at], wanted, case.hot) for at, wanted in ((0, start), (1, first), (-1, end)))
         for trace in traces
     ]
-    ends_even = [spread(trace[-1]) < runs[0].scenario.factor for trace in traces]
+    spreads, factor = [spread(trace[-1]) for trace in traces], runs[0].scenario.factor
     firsts = [run.migrations_s[0] for run in runs if run.migrations_s]
     window = runs[0].scenario.window_s
     return (
-        checked(
-            "shares of the load after each migration",
-            f"computed from Algorithm 3: {case.windows} migrations, "
-            f"{_percent(start)} to {_percent(first)} to {_percent(end)}",
-            f"{len(traces[0]) - 1} migrations, {' to '.join(_percent(shares) for shares in traces[0])}; "
-            f"{sum(right)} of {len(right)} runs as computed",
-            holds(all(right), all(ends_even)),
+        SHARES.check(
+            (right, spreads, factor),
+            (
+                f"computed from Algorithm 3: {case.windows} migrations, "
+                f"{_percent(start)} to {_percent(first)} to {_percent(end)}"
+            ),
+            (
+                f"{len(traces[0]) - 1} migrations, {' to '.join(_percent(shares) for shares in traces[0])}; "
+                f"{sum(right)} of {len(right)} runs as computed"
+            ),
             "counts that differ by a few records decide which slots fit into half the gap",
         ),
-        checked(
-            "(max - min)/max in the end",
+        ENDS_EVEN.check(
+            (spreads, factor),
             "data-skewness is alleviated",
-            f"{median_range([spread(trace[-1]) for trace in traces], '{:.2f}'.format)}, the factor is 0.2",
-            holds(all(ends_even)),
+            f"{median_range(spreads, '{:.2f}'.format)}, the factor is 0.2",
             "above the factor",
         ),
-        checked(
-            "the first migration",
+        FIRST_MIGRATION.check(
+            (firsts, window),
             "from the first window of metrics",
             f"announced at {median_range(firsts, '{:.1f}'.format)} s, windows are of {window:.0f} s",
-            holds(bool(firsts) and max(firsts) <= 2 * window + 1, bool(firsts)),
             "a hot reducer reports a window only when it has served it: its backlog delays the metrics",
         ),
     )
@@ -227,24 +227,22 @@ def _trace_checks(case: Case, runs: Sequence[ScenarioRun], traces: Sequence[list
 
 def _latency_checks(runs: Sequence[ScenarioRun], off: ScenarioRun, even: ScenarioRun) -> tuple[Check, ...]:
     end = float(runs[0].scenario.duration_s)
-    level = float(np.quantile(even.latency(_LAST_S), 0.99))
-    last = [float(np.quantile(run.latency(end - _LAST_S), 0.99)) for run in runs]
-    without = float(np.quantile(off.latency(end - _LAST_S), 0.99))
+    level = float(np.quantile(even.latency(LAST_S), 0.99))
+    last = [float(np.quantile(run.latency(end - LAST_S), 0.99)) for run in runs]
+    without = float(np.quantile(off.latency(end - LAST_S), 0.99))
     waits = [wait for run in runs for wait in _waits(run)]
     shortest, longest = min(waits), max(waits)
     return (
-        checked(
-            f"99 % latency of the last {_LAST_S:.0f} s",
+        SOLVED.check(
+            (max(last), level, without),
             "the problem is solved",
             f"{median_range(last)} s; {level:.3g} s with an even load, {without:.3g} s without balancing",
-            holds(max(last) <= max(_BACK * level, level + _NEAR_S), max(last) < 0.5 * without),
             "at 80 % load the backlog from before the last migration drains slowly: it is shrinking, not gone",
         ),
-        checked(
-            "migrations seen in the latency",
+        SLIGHT_SPIKES.check(
+            (shortest, longest),
             "a slight spike at each migration",
             f"records of moved slots wait {shortest:.2f} to {longest:.2f} s for their state",
-            holds(longest <= _SLIGHT_S and shortest > 0, shortest > 0),
             "the sender lets go at the barrier, behind all it has not served: the wait is its backlog, not slight",
         ),
     )
@@ -272,7 +270,7 @@ def _note(settings: Settings) -> str:
 
 
 def _picture(run: ScenarioRun, off: ScenarioRun | None = None) -> Picture:
-    marks = [(time, f"migration, {time:g} s") for time in run.migrations_s]
+    marks = [(time, "migration") for time in run.migrations_s]
     reducers = range(run.scenario.reducers)
     latency = [Series(f"reducer {at}", *_lists(run.latency_samples(at))) for at in reducers]
     if off is not None:
@@ -294,26 +292,12 @@ def _lists(pair: tuple[FloatArray, FloatArray]) -> tuple[list[float], list[float
     return pair[0].round(3).tolist(), pair[1].round(4).tolist()
 
 
-_OFF_RULE = (
-    "match: the hot backlog grows as share * rate - capacity says, within 5 % (shape: factor 1.5); latency rises on "
-    "hot reducers; they are at capacity; the backlog of the others stays flat; else it differs"
-)
-_ON_RULE = (
-    "match: the shares after each migration are those that Algorithm 3 gives for equally loaded slots, within half a "
-    "percentage point (shape: the end is within the factor); the first migration comes from the first window; 99 % "
-    "latency of the last 10 s is at most twice that of an even load or 0.1 s above it (shape: at most half of that "
-    "without balancing); at every migration records wait for their state, at most 2 s (shape: longer)"
-)
-
-
 def _pair(off: tuple[str, str], on: tuple[str, str], name: str) -> tuple[Experiment, Experiment]:
     case = CASES[name]
     title = case.scenario.name
     return (
-        Experiment(
-            off[0], off[1], f"{title} reducers, balancing off", _OFF_RULE, lambda settings: _off(case, settings)
-        ),
-        Experiment(on[0], on[1], f"{title} reducers, balancing on", _ON_RULE, lambda settings: _on(case, settings)),
+        Experiment(off[0], off[1], f"{title} reducers, balancing off", OFF, lambda settings: _off(case, settings)),
+        Experiment(on[0], on[1], f"{title} reducers, balancing on", ON, lambda settings: _on(case, settings)),
     )
 
 

@@ -23,6 +23,7 @@ from evenflow.reproduce.cross.misses import (
     standing,
     standings,
 )
+from evenflow.reproduce.cross.rules import NEAR_THE_BEST, NEAR_THE_BEST_BY_WAY, NONE_LOST, RULE
 from evenflow.reproduce.cross.table import (
     BEHIND_S,
     Measured,
@@ -32,12 +33,10 @@ from evenflow.reproduce.cross.table import (
     full_tasks,
     quick_tasks,
 )
-from evenflow.reproduce.experiment import Check, Experiment, Heat, Outcome, Panel, Picture, Settings, Verdict
-from evenflow.reproduce.verdicts import checked, holds
+from evenflow.reproduce.experiment import Check, Experiment, Heat, Outcome, Panel, Picture, Settings
 from evenflow.sim.quantum import Way
 
 DEFAULT_WAY = Way.AT_ONCE.value
-_NEAR = 2.0
 
 
 def run_cross(settings: Settings) -> Outcome:
@@ -80,13 +79,7 @@ def judge(table: Table, runs: int, misses: Sequence[Miss], seeds: tuple[int, ...
 
 def _lost_check(table: Table, runs: int) -> Check:
     lost = max(abs(measured.lost) for cell in table.values() for measured in cell)
-    return Check(
-        "records lost, in every run",
-        "0",
-        f"{lost:g} in {runs:,} runs",
-        holds(lost == 0),
-        "" if lost == 0 else "records vanished: a defect",
-    )
+    return NONE_LOST.check((lost,), "0", f"{lost:g} in {runs:,} runs", "records vanished: a defect")
 
 
 def _load_check(table: Table, load: str) -> Check:
@@ -98,9 +91,10 @@ def _load_check(table: Table, load: str) -> Check:
         return f"{policy} {middle(cell, 'p99_s'):.3g} s, {middle(cell, 'moved_mb'):.0f} MB"
 
     ours = f"{figures(DEFAULT_POLICY)}; best {figures(stands.best)}; {figures('static')}"
-    verdict = _verdict(stands.times)
     why = f"{stands.best} is {stands.times:.1f} times better; see choosing-a-policy.md for why"
-    return checked(f"{load}: p99 latency, `even` is the best", "no paper has it", ours, verdict, why)
+    return NEAR_THE_BEST.check(
+        (stands.times,), "no paper has it", ours, why, f"{load}: p99 latency, `even` is the best"
+    )
 
 
 def _way_check(way: str, stands: Sequence[Standing], misses: Sequence[Miss]) -> Check:
@@ -112,11 +106,7 @@ def _way_check(way: str, stands: Sequence[Standing], misses: Sequence[Miss]) -> 
     words = {reason.value: None for miss in misses if miss.stands.place.handover == way for reason in miss.reasons}
     why = f"{', '.join(words) or 'not known'}; choosing-a-policy.md lists each"
     what = f"{way}, all strategies and loads that were run: p99 latency, `even` is the best"
-    return checked(what, "no paper has it", ours, _verdict(worst.times), why)
-
-
-def _verdict(times: float) -> Verdict:
-    return holds(times <= CLOSE, weaker=times <= _NEAR)
+    return NEAR_THE_BEST_BY_WAY.check((worst.times,), "no paper has it", ours, why, what)
 
 
 def _cells(table: Table) -> list[dict[str, Any]]:
@@ -170,13 +160,4 @@ def _picture(table: Table, stands: Sequence[Standing]) -> Picture:
     return Picture([Panel(title, "load", "", heat=heat) for title, heat in heats.items()])
 
 
-CROSS = Experiment(
-    "cross",
-    "none",
-    "Every policy, way to hand over and strategy on every load",
-    "No record may be lost in any run. For each load with slots handed over at once and paced, which are the defaults: "
-    "match if the p99 latency of `even` is within 10 % of the best policy's, shape within a factor of 2, else differs; "
-    "what is below 0.05 s counts as 0.05 s. For each way to hand over the same, by the worst of all strategies and "
-    "loads for which all policies were run.",
-    run_cross,
-)
+CROSS = Experiment("cross", "none", "Every policy, way to hand over and strategy on every load", RULE, run_cross)

@@ -12,9 +12,11 @@ import mmh3
 import numpy as np
 
 from evenflow.policies.ring import SEED, TOKEN_TEXT, Ring
+from evenflow.reproduce.dpa.rules import E7 as E7_RULE
+from evenflow.reproduce.dpa.rules import E8 as E8_RULE
+from evenflow.reproduce.dpa.rules import LOOK_UP, MERGED, MERGED_AT_SCALE
 from evenflow.reproduce.dpa.workloads import METHODS, WORKLOADS, Counted, count_letters
 from evenflow.reproduce.experiment import Check, Experiment, Outcome, Panel, Picture, Series, Settings
-from evenflow.reproduce.verdicts import checked, holds
 from evenflow.sim.messages.forwarding import DpaOptions
 
 _ROUNDS = range(6)
@@ -34,11 +36,10 @@ def _e7(settings: Settings) -> Outcome:
                 right[label] = _merged(run) == dict(Counter(items))
                 forwarded[label] = run.result.trace.messages["forwarded"]
     wrong = [label for label, fine in right.items() if not fine]
-    check = checked(
-        "merged counts equal the plain counts of the input",
+    check = MERGED.check(
+        (wrong,),
         "the merge adds the counts",
         f"{len(right) - len(wrong)} of {len(right)} runs; up to {max(forwarded.values())} items forwarded",
-        holds(not wrong),
         f"wrong: {', '.join(wrong)}",
     )
     scale_check, scale = _at_scale(settings)
@@ -70,12 +71,12 @@ def _at_scale(settings: Settings) -> tuple[Check, dict[str, Any]]:
         before, after = (count_letters(items, method, {"rounds_per_lane": limit}, options) for limit in (0, 5))
         found[method] = {"S without": before.skew, "S with": after.skew, "right": _merged(after) == plain}
     said = ", ".join(f"{method} S {one['S without']:.2f} to {one['S with']:.2f}" for method, one in found.items())
-    check = checked(
-        f"the same with {len(items):,} items of {names.size} keys",
+    check = MERGED_AT_SCALE.check(
+        ([one["right"] for one in found.values()],),
         "(not run)",
         said,
-        holds(all(one["right"] for one in found.values())),
         "the merged counts are wrong",
+        f"the same with {len(items):,} items of {names.size} keys",
     )
     return check, found
 
@@ -91,11 +92,10 @@ def _e8(settings: Settings) -> Outcome:
     }
     found = {letter: ring.lookup(letter) for letter in ascii_lowercase}
     agree = sum(walked[letter] == found[letter] for letter in ascii_lowercase)
-    check = checked(
-        "look-up of 26 keys on 3 nodes with 2 tokens each",
+    check = LOOK_UP.check(
+        (agree, len(ascii_lowercase)),
         "the first token clockwise",
         f"{agree} of 26 keys where a walk around the ring finds them",
-        holds(agree == len(ascii_lowercase)),
         "the binary search and the walk disagree",
     )
     series = [
@@ -113,18 +113,5 @@ def _e8(settings: Settings) -> Outcome:
     return Outcome((check,), Picture((panel,), columns=1), {"tokens": tokens, "owners": found}, seeds=(settings.seed,))
 
 
-E7 = Experiment(
-    "DP-E7",
-    "section 1",
-    "Final state merge",
-    "match: for every workload, method and number of rounds the merged counts are those of the input, and for a "
-    "million items; else it differs",
-    _e7,
-)
-E8 = Experiment(
-    "DP-E8",
-    "Fig. 2",
-    "Look-up on a ring",
-    "match: binary search finds for each of 26 keys the node that a walk clockwise finds; else it differs",
-    _e8,
-)
+E7 = Experiment("DP-E7", "section 1", "Final state merge", E7_RULE, _e7)
+E8 = Experiment("DP-E8", "Fig. 2", "Look-up on a ring", E8_RULE, _e8)

@@ -7,17 +7,23 @@ from typing import TypeAlias
 
 import numpy as np
 
+from evenflow.reproduce.dpa.rules import (
+    CAN_HURT_DOUBLING,
+    CORRELATED,
+    MORE_ROUNDS_HELP,
+    NEVER_HURT_HALVING,
+    SMALL_VARIANCE,
+)
+from evenflow.reproduce.dpa.rules import E4 as E4_RULE
+from evenflow.reproduce.dpa.rules import E5 as E5_RULE
+from evenflow.reproduce.dpa.rules import E6 as E6_RULE
 from evenflow.reproduce.dpa.workloads import METHODS, ORDERS, WORKLOADS, Counted, count_letters
-from evenflow.reproduce.experiment import Experiment, Outcome, Panel, Picture, Series, Settings, Verdict
-from evenflow.reproduce.verdicts import checked, holds
+from evenflow.reproduce.experiment import Experiment, Outcome, Panel, Picture, Series, Settings
 from evenflow.sim.messages.forwarding import DpaOptions
 
 ROUNDS = range(6)
 REPETITIONS = 3
 Curve: TypeAlias = list[float]
-_SMALL_VARIANCE, _MODEST_VARIANCE = 0.01, 0.03
-_HIGH, _FAIR = 0.8, 0.5  # coefficients of correlation
-_MOST = 3  # workloads of five
 
 
 def _sweep(ties: tuple[int, ...]) -> dict[tuple[str, str], list[Counted]]:
@@ -55,26 +61,25 @@ def _e4(settings: Settings) -> Outcome:
     ]
     shares = ", ".join(f"{name} {count}/{len(curves)}" for name, count in helped.items())
     checks = (
-        checked(
-            "more than one round helps at least one method",
+        MORE_ROUNDS_HELP.check(
+            (in_order, len(WORKLOADS)),
             "in all workloads",
             f"in {in_order} of {len(WORKLOADS)} (orders of ties in which it does: {shares})",
-            holds(in_order == len(WORKLOADS), in_order >= _MOST),
             "WL2: even from the start for halving, and doubling's disturbance is not undone; the paper sees recovery",
         ),
-        checked(
-            "more rounds never hurt halving",
+        NEVER_HURT_HALVING.check(
+            (hurt["halving"], worse_than_one),
             "never",
-            f"S rises after round 1 on {', '.join(hurt['halving']) or 'no workload'}; "
-            f"worse after 5 rounds than after 1 on {', '.join(worse_than_one) or 'none'}",
-            holds(not hurt["halving"], not worse_than_one),
+            (
+                f"S rises after round 1 on {', '.join(hurt['halving']) or 'no workload'}; "
+                f"worse after 5 rounds than after 1 on {', '.join(worse_than_one) or 'none'}"
+            ),
             "a later round can undo a little of an earlier one; never so much that one round would have been better",
         ),
-        checked(
-            "more rounds can hurt doubling",
+        CAN_HURT_DOUBLING.check(
+            (hurt["doubling"],),
             "they can",
             f"S rises after round 1 on {', '.join(hurt['doubling']) or 'no workload'}",
-            holds(bool(hurt["doubling"])),
             "no workload shows it",
         ),
     )
@@ -102,11 +107,10 @@ def _e5(settings: Settings) -> Outcome:
     skews = np.array([run.skew for found in runs.values() for run in found])
     walls = np.array([run.wall_s for found in runs.values() for run in found])
     coefficient = float(np.corrcoef(skews, walls)[0, 1])
-    check = checked(
-        "wall time against S",
+    check = CORRELATED.check(
+        (coefficient,),
         "highly (inversely) correlated; read as positively, since a straggler takes time (DP-A5)",
         f"r = {coefficient:+.2f} over {skews.size} runs",
-        holds(coefficient >= _HIGH, coefficient >= _FAIR),
         "a hot key that wanders (WL3) lowers S but no time: its items are served one after the other (DP-A17)",
     )
     series = tuple(
@@ -145,11 +149,10 @@ def _e6(settings: Settings) -> Outcome:
             spread[f"{name} {method}"] = values
             variances[f"{name} {method}"] = float(np.var(values))
     worst = max(variances.values())
-    check = checked(
-        "variance of S over 3 repetitions",
+    check = SMALL_VARIANCE.check(
+        (worst,),
         "very small (no number given)",
         f"at most {worst:.4f}, median {np.median(list(variances.values())):.4f}",
-        _small(worst),
         "the order of ties and the arrival of items decide which reducer reports first",
     )
     names = list(variances)
@@ -158,31 +161,6 @@ def _e6(settings: Settings) -> Outcome:
     return Outcome((check,), picture, {"S": spread, "variance": variances}, seeds=(settings.seed,))
 
 
-def _small(variance: float) -> Verdict:
-    return holds(variance <= _SMALL_VARIANCE, variance <= _MODEST_VARIANCE)
-
-
-E4 = Experiment(
-    "DP-E4",
-    "Fig. 3",
-    "S against the number of rounds",
-    "three statements of 6.4, each on all workloads: more rounds help at least one method everywhere (shape: in three "
-    "of five); they never hurt halving (shape: five rounds never end worse than one); they can hurt "
-    "doubling (must stay so)",
-    _e4,
-)
-E5 = Experiment(
-    "DP-E5",
-    "section 6.1, omitted",
-    "Wall time and S",
-    "match: coefficient of correlation at least +0.8; shape: at least +0.5; else it differs",
-    _e5,
-)
-E6 = Experiment(
-    "DP-E6",
-    "section 6.1, omitted",
-    "Variance of three repetitions",
-    "repetitions differ in the order of ties and in 0 to 20 ms on the way of each item; match: no cell varies by more "
-    "than 0.01; shape: 0.03",
-    _e6,
-)
+E4 = Experiment("DP-E4", "Fig. 3", "S against the number of rounds", E4_RULE, _e4)
+E5 = Experiment("DP-E5", "section 6.1, omitted", "Wall time and S", E5_RULE, _e5)
+E6 = Experiment("DP-E6", "section 6.1, omitted", "Variance of three repetitions", E6_RULE, _e6)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from evenflow.reproduce.dpa import rules
+from evenflow.reproduce.dpa.rules import FIRM_CELL, FREE_CELL
 from evenflow.reproduce.dpa.workloads import METHODS, ORDERS, WORKLOADS, count_letters
-from evenflow.reproduce.experiment import Check, Experiment, Outcome, Panel, Picture, Series, Settings, Verdict
-from evenflow.reproduce.verdicts import checked
+from evenflow.reproduce.experiment import Check, Experiment, Outcome, Panel, Picture, Series, Settings
 from evenflow.sim.messages.forwarding import DpaOptions
 
 Cells: TypeAlias = dict[tuple[str, str], tuple[float, ...]]
@@ -30,7 +31,6 @@ FIRM = (
     ("halving", "WL4"),
 )
 """Cells whose value does not depend on the order of ties: they must be exact."""
-NEAR = 0.05
 _WL5_DOUBLING = (
     "0.55 needs a reducer with 66 items, which letters repeated 4 times cannot give: the paper's WL5 was another one"
 )
@@ -59,14 +59,6 @@ def with_one_round() -> Cells:
             }
             cells[method, name] = tuple(sorted(values))
     return cells
-
-
-def cell_verdict(values: tuple[float, ...], published: float, *, firm: bool) -> Verdict:
-    """Judge one cell: exact if firm, else one of the reachable values; within 0.05 of one is its shape."""
-    if (values == (published,)) if firm else (published in values):
-        return Verdict.MATCH
-    near = min(abs(value - published) for value in values) <= NEAR + 1e-9
-    return Verdict.SHAPE if near else Verdict.DIFFERS
 
 
 def _e1(settings: Settings) -> Outcome:
@@ -110,10 +102,13 @@ def _e3(settings: Settings) -> Outcome:
 
 def _check(cells: Cells, method: str, name: str, published: float, *, firm: bool) -> Check:
     values = cells[method, name]
-    verdict = cell_verdict(values, published, firm=firm)
     why = {("doubling", "WL5"): _WL5_DOUBLING, ("halving", "WL5"): _WL5_HALVING}.get((method, name), _FREE_TIES)
-    return checked(
-        f"{name} {method}", f"{published:.2f}", " or ".join(f"{value:.2f}" for value in values), verdict, why
+    return (FIRM_CELL if firm else FREE_CELL).check(
+        (values, published),
+        f"{published:.2f}",
+        " or ".join(f"{value:.2f}" for value in values),
+        why,
+        f"{name} {method}",
     )
 
 
@@ -140,15 +135,6 @@ def _picture(title: str, cells: Cells, published: Mapping[str, tuple[float, ...]
     return Picture(panels)
 
 
-_CELL_RULE = "match: the published value to two digits; shape: within 0.05 of it; else it differs"
-E1 = Experiment("DP-E1", "Table 1, no LB", "S without balancing", _CELL_RULE, _e1)
-E2 = Experiment(
-    "DP-E2",
-    "Table 1, with LB",
-    "S with one round of balancing",
-    "six cells (WL1 doubling, WL2 both, WL3 both, WL4 halving) must be exact in every order of ties; the other four "
-    "match if the published value is among those that some order gives, one round per reducer or in all; shape: within "
-    "0.05 of such a value; else it differs",
-    _e2,
-)
-E3 = Experiment("DP-E3", "Table 1, delta", "What one round changes", "as DP-E1 and DP-E2, on the difference", _e3)
+E1 = Experiment("DP-E1", "Table 1, no LB", "S without balancing", rules.E1, _e1)
+E2 = Experiment("DP-E2", "Table 1, with LB", "S with one round of balancing", rules.E2, _e2)
+E3 = Experiment("DP-E3", "Table 1, delta", "What one round changes", rules.E3, _e3)

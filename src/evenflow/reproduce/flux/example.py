@@ -7,9 +7,8 @@ import numpy as np
 from evenflow.model import LaneLoad, LoadView, LoadWindow, RoutingTable, SlotLoads
 from evenflow.policies import policy_named, proposal_of
 from evenflow.reproduce.experiment import Experiment, Outcome, Panel, Picture, Series, Settings
-from evenflow.reproduce.verdicts import checked, holds
-
-_RULE = "Match if the policy moves exactly partition 5 to site 4 and partition 8 to site 3, else differs."
+from evenflow.reproduce.flux.rules import E11 as RULE
+from evenflow.reproduce.flux.rules import MOVES
 
 # Fig. 6 survives as prose only: four sites in order of utilisation; 5 goes from site 1 to 4; of site 2, the larger
 # 9 would raise the imbalance with site 3, so 8 goes. These are tuples per partition that fit the prose.
@@ -37,11 +36,10 @@ def _run(settings: Settings) -> Outcome:  # noqa: ARG001 - there is nothing to s
     for move in proposal.moves:
         after[move.source] -= _SITES[move.source][move.slot]
         after[move.target] += _SITES[move.source][move.slot]
-    check = checked(
-        "moves of the round",
+    check = MOVES.check(
+        (moves,),
         "partition 5 to site 4, partition 8 to site 3 (not 9)",
         ", ".join(f"partition {slot} to site {site}" for slot, site in sorted(moves.items())),
-        holds(moves == {5: 4, 8: 3}),
         "the pair rule chose otherwise",
     )
     panel = Panel(
@@ -56,4 +54,4 @@ def _run(settings: Settings) -> Outcome:  # noqa: ARG001 - there is nothing to s
     return Outcome((check,), Picture([panel], columns=1), {"moves": moves, "before": used, "after": after})
 
 
-E11 = Experiment("FX-E11", "Fig. 6", "Worked example of one round", _RULE, _run)
+E11 = Experiment("FX-E11", "Fig. 6", "Worked example of one round", RULE, _run)

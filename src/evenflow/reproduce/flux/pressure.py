@@ -29,36 +29,30 @@ from evenflow.reproduce.flux.readings import (
     per_second,
     rounded,
 )
-from evenflow.reproduce.verdicts import checked, holds, within
+from evenflow.reproduce.flux.rules import (
+    CYCLE_S,
+    FULL_RATE,
+    HIGH_LATENCY,
+    IN_MEMORY,
+    KNEE,
+    LOW_AGAIN,
+    ORDERS,
+    ORDERS_ABOVE,
+    RESUMES,
+    RISES,
+    STAGE_DEGRADES,
+    STALLED,
+    STATIC_SLOW,
+    STAYS_LOW,
+)
+from evenflow.reproduce.flux.rules import E5 as E5_RULE
+from evenflow.reproduce.flux.rules import E6 as E6_RULE
+from evenflow.reproduce.flux.rules import E7 as E7_RULE
+from evenflow.reproduce.flux.rules import E8 as E8_RULE
 from evenflow.sim.quantum import Fixed, Network, Timeline
 
 _PARTITIONS = 128
 _FROM_S = 1.0
-_E5_RULE = (
-    "Static resumes at t = 15 s, from when on it stays above 12 % of full: match within 10 %, shape within a factor of "
-    "1.5; before that both are stalled: match if at least 8 s are below 10 % of full with and without repartitioning, "
-    "shape if 4. Static after it: match if below 60 % of full for "
-    "good, shape below 90 %. Repartitioning: from when on nothing is on disk and the rate is at least 90 % of "
-    "full (published t = 37 s, 'reaches the unloaded case'): match within 15 %, shape if at any time in the run."
-)
-_E6_RULE = (
-    "While spilled input is processed: match if the mean latency of a second rises at least tenfold over the "
-    "in-memory one under both, shape if threefold. At the end with repartitioning: match if at most twice the "
-    "in-memory latency, shape if below a tenth of static's."
-)
-_E7_RULE = (
-    "Static at k = 1: match if below 60 % of full, shape below 90 %. Repartitioning below half of the machines: "
-    "match if at 97 % of full, shape if at 97 % of what the processors allow: a machine that takes over "
-    "partitions gets their tuples too, so 128 / (most partitions on a machine) is a bound. The knee: match if "
-    "partitions stay on disk exactly from half of the machines on (FX-A18) and the rate there is below 80 % of "
-    "that just before, else differs."
-)
-_E8_RULE = (
-    "Static at k = 1: match if the mean latency is at least 100 times the in-memory one ('orders of magnitude') "
-    "and the oldest tuple waited 42 x 0.9 s = 38 s within a third, shape if 10 times. Repartitioning below half "
-    "of the machines: match if at most 3 times the in-memory latency, shape 10 times. From half on: match if it "
-    "rises there at least tenfold, shape if it rises."
-)
 
 
 def _setup(settings: Settings, duration_s: float, few: int = 8) -> Setup:
@@ -82,25 +76,22 @@ def _run_e5(settings: Settings) -> Outcome:
     static_end, back = level(static, 20) / full, max(from_then_on(moved, 0.9 * full), in_memory_from(moved))
     checks = (
         _stall_check(static, moved, full, resumes),
-        checked(
-            "static processes again",
+        RESUMES.check(
+            (resumes,),
             "from t = 15 s",
             f"from t = {resumes:.0f} s",
-            within(resumes, 15, 0.1, 1.5) if np.isfinite(resumes) else holds(statement=False),
             "the disk writes at the paper's rate, but seeks or the number of partitions differ",
         ),
-        checked(
-            "static after that",
+        STATIC_SLOW.check(
+            (static_end,),
             "a much lower rate",
             f"{static_end:.0%} of full in the last 20 s",
-            holds(static_end < 0.6, static_end < 0.9),  # noqa: PLR2004
             "rotating through the partitions on disk costs less here",
         ),
-        checked(
-            "repartitioning: all in memory, full rate",
+        IN_MEMORY.check(
+            (back,),
             "at t = 37 s",
             f"at t = {back:.0f} s" if np.isfinite(back) else f"not within {setup.duration_s:g} s",
-            within(back, 37, 0.15, 1e9) if np.isfinite(back) else holds(statement=False),
             "one partition leaves per round; a round is as long as the disk work that its extraction waits for",
         ),
     )
@@ -112,14 +103,15 @@ def _run_e5(settings: Settings) -> Outcome:
 def _stall_check(static: Timeline, moved: Timeline, full: float, resumes_s: float) -> Check:
     """Compare for how long almost nothing is served before the static run resumes, under both."""
     stalled = [int((one.throughput[one.rows(0.0, resumes_s)] < 0.1 * full).sum()) for one in (static, moved)]
-    return checked(
-        "256 MB are written first: how long almost nothing is served",
+    return STALLED.check(
+        (stalled,),
         "about 14 s under both",
         f"{stalled[0]} s below 10 % of full static, {stalled[1]} s with repartitioning",
-        holds(min(stalled) >= 8, min(stalled) >= 4),  # noqa: PLR2004 - the bounds of the rule
-        "the skew buffers keep the other machines going for the first seconds; with repartitioning partitions leave "
-        f"while others are written: at most {int(moved.spilled.max())} are on disk, not {int(static.spilled.max())}, "
-        "and the writing is over sooner",
+        (
+            "the skew buffers keep the other machines going for the first seconds; with repartitioning partitions "
+            f"leave while others are written: at most {int(moved.spilled.max())} are on disk, not "
+            f"{int(static.spilled.max())}, and the writing is over sooner"
+        ),
     )
 
 
@@ -130,18 +122,16 @@ def _run_e6(settings: Settings) -> Outcome:
     end_s = setup.duration_s - 10
     end_static, end = static.mean_latency_s(end_s), moved.mean_latency_s(end_s)
     checks = (
-        checked(
-            "while spilled input is processed",
+        HIGH_LATENCY.check(
+            ([peak, peak_static], before),
             "high latency",
             f"up to {peak:.2g} s (static {peak_static:.2g} s), {before * 1e3:.0f} ms in memory",
-            holds(min(peak, peak_static) >= 10 * before, min(peak, peak_static) >= 3 * before),
             "few of the records served belong to spilled partitions",
         ),
-        checked(
-            "repartitioning, at the end",
+        LOW_AGAIN.check(
+            (end, before, end_static),
             "the in-memory latency, from t = 37 s",
             f"{end * 1e3:.0f} ms (static {end_static * 1e3:.0f} ms)",
-            holds(end <= 2 * before, end < 0.1 * end_static),
             "partitions are still on disk at the end of the run",
         ),
     )
@@ -245,25 +235,22 @@ def _run_e7(settings: Settings) -> Outcome:
     on_disk = [count for count, one in zip(found.counts, found.moved, strict=True) if one.spilled[-1] > 0]
     drop = by_count[found.half] / below[-1]
     checks = (
-        checked(
-            "static, one machine pressed",
+        STAGE_DEGRADES.check(
+            (static[0],),
             "the whole stage degrades",
             f"{static[0]:.0%} of full",
-            holds(static[0] < 0.6, static[0] < 0.9),  # noqa: PLR2004 - the bounds of the rule
             "rotating through the partitions on disk costs less here",
         ),
-        checked(
-            "repartitioning, while the cluster's memory suffices",
+        FULL_RATE.check(
+            (min(below), of_allowed),
             f"full, for fewer than {found.half} machines",
             f"at least {min(below):.0%} of full, {of_allowed:.0%} of what the processors allow",
-            holds(min(below) >= 0.97, of_allowed >= 0.97),  # noqa: PLR2004
             "with uniform input the machine that holds most partitions bounds the rate; the paper does not say so",
         ),
-        checked(
-            "the knee",
+        KNEE.check(
+            (on_disk[0] if on_disk else None, found.half, drop),
             f"exactly at half of the machines ({found.half}), a steep drop",
             f"partitions on disk from k = {on_disk[0] if on_disk else None} on; there {drop:.0%} of the rate before",
-            holds(bool(on_disk) and on_disk[0] == found.half and drop < 0.8),  # noqa: PLR2004
             "partitions do not fill the memory as counted in FX-A18",
         ),
     )
@@ -286,25 +273,22 @@ def _run_e8(settings: Settings) -> Outcome:
     oldest = float(found.static[0].latency_max_s[found.static[0].rows(found.static[0].time_s[-1] - found.last_s)].max())
     on_disk = int(found.static[0].spilled[-1])
     checks = (
-        checked(
-            "static, one machine pressed",
+        ORDERS_ABOVE.check(
+            (static[0] / in_memory, oldest),
             "orders of magnitude above; 42 on disk, 0.9 s per swap: 38 s per cycle",
             f"{static[0] / in_memory:.0f} times the in-memory latency; the oldest tuple waited {oldest:.0f} s",
-            holds(static[0] >= _ORDERS * in_memory and _as_a_cycle(oldest), static[0] >= 10 * in_memory),
             _why_static(static[0], in_memory, oldest, on_disk / found.setup.slots),
         ),
-        checked(
-            "repartitioning, while the cluster's memory suffices",
+        STAYS_LOW.check(
+            (below / in_memory,),
             f"low, for fewer than {found.half} machines",
             f"at most {below / in_memory:.1f} times the in-memory latency",
-            holds(below <= 3 * in_memory, below <= 10 * in_memory),
             "some partition is still on disk in the steady state",
         ),
-        checked(
-            "from the knee on",
+        RISES.check(
+            (at_knee / below,),
             "rises exponentially",
             f"{at_knee / below:.0f} times at {found.half} machines; {moved[-1]:.2g} s at {found.counts[-1]}",
-            holds(at_knee >= 10 * below, at_knee > below),
             "one partition per machine on disk is few of all tuples",
         ),
     )
@@ -313,12 +297,8 @@ def _run_e8(settings: Settings) -> Outcome:
     )
 
 
-_ORDERS = 100
-_CYCLE_S = 38.0
-
-
 def _as_a_cycle(oldest_s: float) -> bool:
-    return abs(oldest_s - _CYCLE_S) <= _CYCLE_S / 3
+    return abs(oldest_s - CYCLE_S) <= CYCLE_S / 3
 
 
 def _why_static(latency_s: float, in_memory_s: float, oldest_s: float, on_disk: float) -> str:
@@ -331,7 +311,7 @@ def _why_static(latency_s: float, in_memory_s: float, oldest_s: float, on_disk: 
     )
     far = "the cycle differs: a partition works off all its spooled input before the next swap"
     return "; ".join(
-        [low] * (latency_s < _ORDERS * in_memory_s) + [far] * (not _as_a_cycle(oldest_s)),
+        [low] * (latency_s < ORDERS * in_memory_s) + [far] * (not _as_a_cycle(oldest_s)),
     )
 
 
@@ -363,7 +343,7 @@ def _by_count_data(found: _Degradation) -> dict[str, Any]:
     }
 
 
-E5 = Experiment("FX-E5", "Fig. 11", "Memory of one machine halved: throughput", _E5_RULE, _run_e5)
-E6 = Experiment("FX-E6", "Fig. 12", "Memory of one machine halved: latency", _E6_RULE, _run_e6)
-E7 = Experiment("FX-E7", "Fig. 13", "Throughput against machines under memory pressure", _E7_RULE, _run_e7)
-E8 = Experiment("FX-E8", "Fig. 14", "Latency against machines under memory pressure", _E8_RULE, _run_e8)
+E5 = Experiment("FX-E5", "Fig. 11", "Memory of one machine halved: throughput", E5_RULE, _run_e5)
+E6 = Experiment("FX-E6", "Fig. 12", "Memory of one machine halved: latency", E6_RULE, _run_e6)
+E7 = Experiment("FX-E7", "Fig. 13", "Throughput against machines under memory pressure", E7_RULE, _run_e7)
+E8 = Experiment("FX-E8", "Fig. 14", "Latency against machines under memory pressure", E8_RULE, _run_e8)

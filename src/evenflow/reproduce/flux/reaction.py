@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from evenflow.reproduce.experiment import Check, Experiment, Outcome, Panel, Picture, Series, Settings, Verdict
+from evenflow.reproduce.experiment import Check, Experiment, Outcome, Panel, Picture, Series, Settings
 from evenflow.reproduce.flux.cluster import (
     FULL_RATE,
     LOADED_SPEED,
@@ -24,24 +24,23 @@ from evenflow.reproduce.flux.cluster import (
 )
 from evenflow.reproduce.flux.readings import first_below, level, per_second, rounded, steady_from
 from evenflow.reproduce.flux.rounds import round_model
-from evenflow.reproduce.verdicts import checked, holds, median_range, within
+from evenflow.reproduce.flux.rules import (
+    AS_THE_PAIR_RULE,
+    FALLS,
+    FELT,
+    LINEAR,
+    PARTITIONS_LEFT,
+    RECOVERS,
+    STATIC_STAYS,
+    STEADY_AGAIN,
+    WITHOUT_CHANCE,
+)
+from evenflow.reproduce.flux.rules import E2 as E2_RULE
+from evenflow.reproduce.flux.rules import E3 as E3_RULE
+from evenflow.reproduce.verdicts import median_range
 from evenflow.sim.quantum import Timeline
 
 _LOAD_FROM_S = 1.0
-_E2_RULE = (
-    "Load felt at t = 5 s: match within 1.5 s, shape within a factor of 2. Static: match if it falls to 43 % +- 3 "
-    "points, shape below 60 %. Balancing, median over the seeds: match if it ends at 83 % of full or more, shape "
-    "above static. Partitions in the same runs: match if 31 or 32 left the slow machine and no other moved, shape if "
-    "25 to 40 left it (37 would even it out completely). Steady 9 s after it was felt, before the last 5 s: match "
-    "within a third, shape within a factor of 2.5. The run without chance fluctuations by the same bounds for rate "
-    "and partitions, the worse of the two."
-)
-_E3_RULE = (
-    "Static: match if every k from 1 on is at 43 % +- 3 points, shape if within 6. Balancing 'smooth, linear': "
-    "match if throughput falls with every k and a straight line explains 97 % of it, shape if it falls (2 % "
-    "slack). Against the pair rule round by round (the policy with the paper's thresholds on means, computed): match "
-    "if all k are within 5 %, shape within 20 %."
-)
 _LAST_S = 5.0
 
 
@@ -68,46 +67,42 @@ def balanced_checks(
     model = round_model(Setup().partitions, [0], MACHINES)
     rate = float(np.median([one.rate for one in drawn]))
     left, moves = (float(np.median(values)) for values in ([one.left for one in drawn], [one.moves for one in drawn]))
-    certain_rate = _rate_verdict(certain.rate, static)
-    certain_partitions = _partitions_verdict(certain.left, certain.moves)
     return (
-        checked(
-            "with balancing",
+        RECOVERS.check(
+            (rate, static),
             "at least 83 % of full (1/1.2)",
             median_range([one.rate for one in drawn], "{:.1%}".format),
-            _rate_verdict(rate, static),
             early if cut_short else "the thresholds stop it earlier",
         ),
-        checked(
-            "partitions moved in these runs",
+        PARTITIONS_LEFT.check(
+            (left, moves),
             "32 off the slow machine",
-            f"{median_range([one.left for one in drawn], '{:.0f}'.format)} left it, "
-            f"{median_range([one.moves for one in drawn], '{:.0f}'.format)} moves in all",
-            _partitions_verdict(left, moves),
-            early
-            if cut_short
-            else "utilisations in windows this short stray by chance: more pairs pass the threshold, also of machines "
-            "that are alike, and it ends nearer to evenness than the threshold asks for",
+            (
+                f"{median_range([one.left for one in drawn], '{:.0f}'.format)} left it, "
+                f"{median_range([one.moves for one in drawn], '{:.0f}'.format)} moves in all"
+            ),
+            (
+                early
+                if cut_short
+                else "utilisations in windows this short stray by chance: more pairs pass the threshold, also of "
+                "machines that are alike, and it ends nearer to evenness than the threshold asks for"
+            ),
         ),
-        checked(
-            "the same without chance fluctuations",
-            f"32 off the slow machine, at least 83 %; computed round by round: {model.left}, {model.moves} moves in "
-            f"all, {model.rate:.1%}",
+        WITHOUT_CHANCE.check(
+            (certain.rate, static, certain.left, certain.moves),
+            (
+                f"32 off the slow machine, at least 83 %; computed round by round: {model.left}, {model.moves} moves "
+                f"in all, {model.rate:.1%}"
+            ),
             f"{certain.left} left it, {certain.moves} moves in all, {certain.rate:.1%} of full",
-            max(certain_rate, certain_partitions, key=list(Verdict).index),
-            early
-            if cut_short
-            else "in each round the machine that got a partition in the one before is next in order, and passes one on",
+            (
+                early
+                if cut_short
+                else "in each round the machine that got a partition in the one before is next in order, and passes "
+                "one on"
+            ),
         ),
     )
-
-
-def _rate_verdict(rate: float, static: float) -> Verdict:
-    return holds(rate >= 0.83, rate > static)  # noqa: PLR2004 - the bounds of the rule
-
-
-def _partitions_verdict(left: float, moves: float) -> Verdict:
-    return holds(left in (31, 32) and moves == left, 25 <= left <= 40)  # noqa: PLR2004
 
 
 def _run_e2(settings: Settings) -> Outcome:
@@ -127,28 +122,27 @@ def _run_e2(settings: Settings) -> Outcome:
     balanced, without_chance = [Balanced.of(one, setup) for one in drawn], Balanced.of(certain, setup)
     steady = float(np.median([steady_from(one, _LAST_S, 0.93, np.inf) for one in drawn])) - felt
     checks = (
-        checked(
-            "the load is felt only when the skew buffer is full",
+        FELT.check(
+            (felt,),
             "t = 5 s, 4 s after it came",
             f"t = {felt:.0f} s",
-            holds(abs(felt - 5) <= 1.5, 2.5 <= felt <= 10),  # noqa: PLR2004 - the bounds of the rule
-            f"the buffers of all producers hold {MACHINES * SKEW_BUFFER:,} tuples, and "
-            f"{(1 - LOADED_SPEED) / SERVICE_S:,.0f} more come per second than the slow machine serves: that lasts "
-            f"{MACHINES * SKEW_BUFFER * SERVICE_S / (1 - LOADED_SPEED):.1f} s",
+            (
+                f"the buffers of all producers hold {MACHINES * SKEW_BUFFER:,} tuples, and "
+                f"{(1 - LOADED_SPEED) / SERVICE_S:,.0f} more come per second than the slow machine serves: that lasts "
+                f"{MACHINES * SKEW_BUFFER * SERVICE_S / (1 - LOADED_SPEED):.1f} s"
+            ),
         ),
-        checked(
-            "without balancing",
+        FALLS.check(
+            (static_end,),
             "falls and stays (head-of-line blocking: 43 %)",
             f"{static_end:.1%} of full",
-            holds(abs(static_end - 0.43) <= 0.03, static_end < 0.6),  # noqa: PLR2004
             "blocking is not complete",
         ),
         *balanced_checks(balanced, without_chance, static_end, cut_short=settings.quick),
-        checked(
-            "time from feeling the load to a steady rate",
+        STEADY_AGAIN.check(
+            (steady, 9),
             "9 s",
             f"{steady:.0f} s" if np.isfinite(steady) else "not within the run",
-            within(steady, 9, 1 / 3, 2.5),
             "a round takes as long as draining the in-flight tuples of the slow machine and one transfer, twice",
         ),
     )
@@ -208,28 +202,28 @@ def _run_e3(settings: Settings) -> Outcome:
     off = max((ours / there - 1 for ours, there in zip(balanced, model, strict=True)), key=abs)
     ideal = [FULL_RATE * (1 - 0.57 * count / MACHINES) for count in counts]
     checks = (
-        checked(
-            "no balancing: drops at k = 1 and stays",
+        STATIC_STAYS.check(
+            (shares,),
             "the whole stage at the slow machine's rate (43 %)",
             f"{shares.min():.1%} to {shares.max():.1%} for k = 1 to 32",
-            holds(bool((np.abs(shares - 0.43) <= 0.03).all()), bool((np.abs(shares - 0.43) <= 0.06).all())),  # noqa: PLR2004
             "blocking is not complete",
         ),
-        checked(
-            "balancing: smooth, linear",
+        LINEAR.check(
+            ([rate / FULL_RATE for rate in balanced], straight),
             "smooth, linear degradation",
             f"{', '.join(f'k={k}: {rate:.3g}' for k, rate in zip(counts, balanced, strict=True))}; R2 = {straight:.3f}",
-            holds(falls and straight >= 0.97, falls),  # noqa: PLR2004
             "the curve bends" if falls else "some k does worse than the one after it",
         ),
-        checked(
-            "against the pair rule round by round, without chance",
+        AS_THE_PAIR_RULE.check(
+            (off,),
             "computed: " + ", ".join(f"k={k}: {rate:.3g}" for k, rate in zip(counts, model, strict=True)),
             f"off by up to {off:+.0%}",
-            holds(abs(off) <= 0.05, abs(off) <= 0.2),  # noqa: PLR2004
-            "in short windows chance lets more pairs pass the threshold than the mean would: it ends nearer the ideal"
-            if off > 0
-            else "the run ends before the moves do",
+            (
+                "in short windows chance lets more pairs pass the threshold than the mean would: it ends nearer the "
+                "ideal"
+                if off > 0
+                else "the run ends before the moves do"
+            ),
         ),
     )
     panel = Panel(
@@ -255,5 +249,5 @@ def _run_e3(settings: Settings) -> Outcome:
     return Outcome(checks, Picture([panel], columns=1), data, seeds=(settings.seed,))
 
 
-E2 = Experiment("FX-E2", "Fig. 7", "Reaction to load on one machine", _E2_RULE, _run_e2)
-E3 = Experiment("FX-E3", "Fig. 8", "Graceful degradation", _E3_RULE, _run_e3)
+E2 = Experiment("FX-E2", "Fig. 7", "Reaction to load on one machine", E2_RULE, _run_e2)
+E3 = Experiment("FX-E3", "Fig. 8", "Graceful degradation", E3_RULE, _run_e3)

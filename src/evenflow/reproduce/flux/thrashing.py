@@ -23,22 +23,14 @@ from evenflow.reproduce.flux.cluster import (
     run,
     self_similar,
 )
-from evenflow.reproduce.verdicts import checked, holds
+from evenflow.reproduce.flux.rules import CROSSING, CROSSING_LOADED, NOTHING_TO_TUNE, THRASHES
+from evenflow.reproduce.flux.rules import E4 as RULE
 from evenflow.sim.quantum import Scenario, Timeline, simulate
 
 _SLOW_MACHINES = 8
 _LOAD_FROM_S = 2.0  # "introduced", as in E2; see `even_load_from_the_start` in the results for the other way
 _FULL_S = 60
 _EPOCH_S = 0.5  # a usual micro-batch; `even` gets no other setting
-_RULE = (
-    "Smallest delta_min, no external load: match if balancing gets at most 60 % of the static rate ('half'), "
-    "shape if it is worse than static. Crossing without load: match if balancing beats static from a delta_min of "
-    "150 to 500 ms on (published 250), shape if from any. Crossing with load, against the static rate without "
-    "load: match if there is one and it is earlier than the one without load, shape if there is one. FX-F2: "
-    "`even`, with defaults, must reach 95 % of the best fixed delta_min in both cases; shape if it beats static "
-    "in both. 80/20 is read as self-similar (FX-A10); the flat reading is run and shown below the table, it has no "
-    "published figure to be compared with."
-)
 
 
 def _even(scenario: Scenario, seed: int) -> float:
@@ -93,35 +85,28 @@ def _run(settings: Settings) -> Outcome:
     crossing_loaded = _crossing(deltas, swept["loaded"], static["unloaded"])
     reached = {name: even[name] / max(swept[name]) for name in cases}
     checks = (
-        checked(
-            "smallest delta_min, no external load",
+        THRASHES.check(
+            (worst,),
             "half of the static rate: thrashing",
             f"{worst:.0%} of static",
-            holds(worst <= 0.6, worst < 1),  # noqa: PLR2004 - the bounds of the rule
             "the hottest partition is moved in many rounds, not in all: its machine sheds others in between",
         ),
-        checked(
-            "no external load: better than static",
+        CROSSING.check(
+            (crossing,),
             "from 250 ms",
             f"from {crossing * 1e3:g} ms" if np.isfinite(crossing) else "never",
-            holds(0.15 <= crossing <= 0.5, bool(np.isfinite(crossing))),  # noqa: PLR2004
             "rounds here are longer or shorter than the paper's",
         ),
-        checked(
-            "8 machines loaded: better than static without load",
+        CROSSING_LOADED.check(
+            (crossing_loaded, crossing),
             "from 150 ms, earlier than without load",
             f"from {crossing_loaded * 1e3:g} ms" if np.isfinite(crossing_loaded) else "never",
-            holds(crossing_loaded < crossing, bool(np.isfinite(crossing_loaded))),
             "the loaded machines keep the hottest partition away, but not earlier on this grid of delta_min",
         ),
-        checked(
-            "FX-F2: `even`, nothing to tune, against the best fixed delta_min",
+        NOTHING_TO_TUNE.check(
+            (list(reached.values()), [even[name] / static[name] for name in cases]),
             "95 % of it (what auto-tuning should reach)",
             ", ".join(f"{name} {share:.0%}" for name, share in reached.items()),
-            holds(
-                min(reached.values()) >= 0.95,  # noqa: PLR2004
-                all(even[name] > static[name] for name in cases),
-            ),
             "the hottest partition bounds the rate; what is left to gain around it even takes for noise, or sees late",
         ),
     )
@@ -165,4 +150,4 @@ def flat_note(deltas: Sequence[float], static: float, swept: Sequence[float]) ->
     )
 
 
-E4 = Experiment("FX-E4", "Fig. 9", "Thrashing and the shortest collection time", _RULE, _run)
+E4 = Experiment("FX-E4", "Fig. 9", "Thrashing and the shortest collection time", RULE, _run)

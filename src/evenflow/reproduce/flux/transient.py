@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from evenflow.policies import policy_named
 from evenflow.reproduce.experiment import Experiment, Outcome, Panel, Picture, Series, Settings
 from evenflow.reproduce.flux.cluster import CONNECTION, LOADED_SPEED, MACHINES, PRODUCE_S, SERVICE_S, TUPLE_BYTES
-from evenflow.reproduce.verdicts import checked, holds
+from evenflow.reproduce.flux.rules import E1 as RULE
+from evenflow.reproduce.flux.rules import FLUX_AGAINST_EXCHANGE, GROWING_BUFFER, NO_BUFFER
 from evenflow.sim.quantum import Flow, Scenario, Visiting, simulate, uniform
 
 _VISIT_S = 0.5
 _LIMIT = 1 - (1 - LOADED_SPEED) / MACHINES  # one machine at a time is slow, and nobody waits for it
-_RULE = (
-    "No buffer: 'about half' of the unloaded rate: match from 40 to 55 % (FX-A9), shape below 70 %. Growing "
-    "buffer: match if Flux's rate never falls by more than 1 % and ends within 1 % of the limit 1 - 0.57/32, "
-    "shape if only the first holds. Flux against Exchange at equal space: match if Flux is ahead at every size "
-    "above 0 until both are within 1 % of the limit, shape if at half of the sizes."
-)
 
 
 def _rate(buffer: float, settings: Settings, *, exchange: bool) -> float:
@@ -42,28 +35,23 @@ def _run(settings: Settings) -> Outcome:
     sizes = [0, 256, 2048, 8192] if settings.quick else [0, 64, 256, 512, 1024, 2048, 4096, 8192, 12288]
     flux = [_rate(size, settings, exchange=False) for size in sizes]
     exchange = [_rate(size, settings, exchange=True) for size in sizes]
-    growing = all(later >= earlier - 0.01 for earlier, later in pairwise(flux))
-    ahead = [f > e or min(f, e) >= _LIMIT - 0.01 for f, e in zip(flux[1:], exchange[1:], strict=True)]
     checks = (
-        checked(
-            "no buffer, one of 32 machines slow at a time",
+        NO_BUFFER.check(
+            (exchange[0],),
             "about half of the unloaded rate",
             f"{exchange[0]:.0%} (Exchange), {flux[0]:.0%} (Flux)",
-            holds(0.40 <= exchange[0] <= 0.55, exchange[0] < 0.7),  # noqa: PLR2004 - the bounds of the rule
             "head-of-line blocking costs more or less here than in the paper",
         ),
-        checked(
-            "with growing buffer Flux nears the unloaded rate",
+        GROWING_BUFFER.check(
+            (flux, _LIMIT),
             f"approaches it; the limit is {_LIMIT:.1%}",
             f"{flux[0]:.0%} to {flux[-1]:.1%}",
-            holds(growing and abs(flux[-1] - _LIMIT) <= 0.01, growing),  # noqa: PLR2004
             "the largest buffer of this run does not absorb a whole visit" if settings.quick else "it stays below",
         ),
-        checked(
-            "Flux against Exchange with the same space",
+        FLUX_AGAINST_EXCHANGE.check(
+            (flux[1:], exchange[1:], _LIMIT),
             "Flux quickly beats Exchange",
             ", ".join(f"{s}: {f:.0%}/{e:.0%}" for s, f, e in zip(sizes[1:], flux[1:], exchange[1:], strict=True)),
-            holds(all(ahead), sum(ahead) * 2 >= len(ahead)),
             "at some size the space in Exchange's queues does as well",
         ),
     )
@@ -82,4 +70,4 @@ def _run(settings: Settings) -> Outcome:
     return Outcome(checks, Picture([panel], columns=1), data, seeds=(settings.seed,))
 
 
-E1 = Experiment("FX-E1", "Fig. 3", "Transient skew buffer against Exchange", _RULE, _run)
+E1 = Experiment("FX-E1", "Fig. 3", "Transient skew buffer against Exchange", RULE, _run)

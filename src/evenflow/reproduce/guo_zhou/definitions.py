@@ -10,9 +10,8 @@ from evenflow.model.slots import IntArray
 from evenflow.policies.static import Static
 from evenflow.reproduce.experiment import Check, Experiment, Outcome, Settings
 from evenflow.reproduce.guo_zhou.histograms import run_policy
-from evenflow.reproduce.verdicts import checked, holds
-
-_CLOSE = 1e-12
+from evenflow.reproduce.guo_zhou.rules import E9 as RULE
+from evenflow.reproduce.guo_zhou.rules import FORMULA, WORKED_EXAMPLE
 
 
 def run_e9(settings: Settings) -> Outcome:
@@ -66,22 +65,14 @@ def _worked_example() -> Check:
         moved_state(before, after, load),
         moved_state(before, before, [0, 0, 0, 0]),
     ]
-    return checked(
-        "Y = (1, 2, 3, 6) on 2 lanes: var before, var after, psi; psi of no state",
-        "4, 25, 3, 0 (by hand)",
-        ", ".join(f"{value:g}" for value in ours),
-        holds(ours == [4.0, 25.0, 3.0, 0.0]),
-        "a formula is wrong",
+    return WORKED_EXAMPLE.check(
+        (ours,), "4, 25, 3, 0 (by hand)", ", ".join(f"{value:g}" for value in ours), "a formula is wrong"
     )
 
 
 def _exact(what: str, off: float, cases: int) -> Check:
-    return checked(
-        what,
-        "the formula",
-        f"{cases} random cases, at most {off:.1g} apart",
-        holds(off <= _CLOSE),
-        "a formula is wrong",
+    return FORMULA.check(
+        (off,), "the formula", f"{cases} random cases, at most {off:.1g} apart", "a formula is wrong", what
     )
 
 
@@ -89,10 +80,4 @@ def _apart(ours: float, theirs: float) -> float:
     return abs(ours - theirs) / max(1.0, abs(theirs))
 
 
-E9 = Experiment(
-    "GZ-E9",
-    "eq. 1 and 2",
-    "The definitions: variance, state movement, overall imbalance",
-    "Match if all values agree to 12 digits, else differs.",
-    run_e9,
-)
+E9 = Experiment("GZ-E9", "eq. 1 and 2", "The definitions: variance, state movement, overall imbalance", RULE, run_e9)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from evenflow.reproduce.experiment import Check, Experiment, Outcome, Settings
-from evenflow.reproduce.verdicts import checked, holds
+from evenflow.reproduce.reconfiguration.rules import E4 as RULE
+from evenflow.reproduce.reconfiguration.rules import EXACTLY
 from evenflow.sim.messages.frontiers import Reconfigurable, example_of_2_3
 
 _MOVED = [(150, "dog", 0, 1, 10), (200, "cat", 0, 1, 5)]
@@ -24,19 +25,13 @@ def run_e4(settings: Settings) -> Outcome:
         _exactly("data at 100 are applied on worker 0", _APPLIED[:2], at_100),
         _exactly("state that moves, as (time, key, from, to, state)", _MOVED, moved),
         _exactly("all data, as (time, key, worker)", _APPLIED, applied),
-        _exactly("workers at the end", [{}, {"dog": 23, "cat": 28}], system.states),
+        _exactly("workers at the end", [{}, {"dog": 23, "cat": 28}], [dict(state) for state in system.states]),
     )
     return Outcome(checks, data={"course": course, "moved": moved, "applied": applied}, seeds=(settings.seed,))
 
 
 def _exactly(what: str, published: object, ours: object) -> Check:
-    return checked(what, str(published), str(ours), holds(published == ours), "the protocol differs from the text")
+    return EXACTLY.check((ours, published), str(published), str(ours), "the protocol differs from the text", what)
 
 
-E4 = Experiment(
-    "LR-E4",
-    "2.3",
-    "The dog and cat example",
-    "Match if owners, moved states, places of application and final states are those of the text; nothing less counts.",
-    run_e4,
-)
+E4 = Experiment("LR-E4", "2.3", "The dog and cat example", RULE, run_e4)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from evenflow.reproduce.experiment import Experiment, Outcome, Panel, Picture, Series, Settings
-from evenflow.reproduce.reconfiguration.migrations import Migration, MigrationRun, same_end, spread_out
-from evenflow.reproduce.verdicts import ascending, checked, holds
+from evenflow.reproduce.reconfiguration.migrations import Migration, MigrationRun, spread_out
+from evenflow.reproduce.reconfiguration.rules import DURATION_RISES, PEAK_FALLS, SAME_SHARES
+from evenflow.reproduce.reconfiguration.rules import E6 as RULE
 from evenflow.sim.quantum import uniform
 
 BINS = (4, 16, 64, 256, 1024, 4096)
@@ -32,25 +33,22 @@ def run_e6(settings: Settings) -> Outcome:
         settings.progress((at + 1) / len(sizes))
     peaks, spans = [run.peak_s for run in runs], [run.duration_s for run in runs]
     checks = (
-        checked(
-            "peak latency falls with the number of bins",
+        PEAK_FALLS.check(
+            (peaks,),
             "tunable granularity for avoiding latency spikes",
             ", ".join(f"{bins}: {peak * 1e3:.1f} ms" for bins, peak in zip(sizes, peaks, strict=True)),
-            holds(ascending(peaks[::-1]), weaker=peaks[-1] < peaks[0] / 10),
             "the cost of a step itself, not of its keys, is felt: more bins help no more",
         ),
-        checked(
-            "duration rises with the number of bins",
+        DURATION_RISES.check(
+            (spans,),
             "granularity of each reconfiguration against their number",
             ", ".join(f"{bins}: {span:.2f} s" for bins, span in zip(sizes, spans, strict=True)),
-            holds(ascending(spans), weaker=spans[-1] > spans[0]),
             "few large steps let a queue build up that has to be served before the next step",
         ),
-        checked(
-            "all end with the same share of keys on each worker",
+        SAME_SHARES.check(
+            ([run.complete for run in runs],),
             "uniformly distributed",
             f"{sum(run.complete for run in runs)} of {len(runs)} migrations complete",
-            holds(same_end(runs)),
             "a migration was not complete when the run ended",
         ),
     )
@@ -71,11 +69,4 @@ def run_e6(settings: Settings) -> Outcome:
     )
 
 
-E6 = Experiment(
-    "LR-E6",
-    "1, 2, 3",
-    "Granularity: peak and duration against the number of bins",
-    "Peak: match if it falls at every step of the sweep, shape if it falls to a tenth. Duration: match if it rises at "
-    "every step, shape if it rises in all.",
-    run_e6,
-)
+E6 = Experiment("LR-E6", "1, 2, 3", "Granularity: peak and duration against the number of bins", RULE, run_e6)

@@ -6,8 +6,6 @@ serving for 0.8 us per key and 0.1 ms. The plan is queued ahead of time (LR-M6) 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,7 +16,7 @@ from evenflow.migration import Phase, Step, scheduled, steps_between, strategy_n
 from evenflow.model import RoutingTable
 from evenflow.model.slots import FloatArray
 from evenflow.policies import policy_named
-from evenflow.reproduce.experiment import Series, Verdict
+from evenflow.reproduce.experiment import Series
 from evenflow.sim.quantum import Arrivals, Cluster, Handover, Scenario, Timeline, Way
 
 SECONDS_PER_KEY = 0.8e-6
@@ -197,15 +195,3 @@ def _is_at_rest(cluster: Cluster) -> bool:
 
 def _epochs(journal: Journal, phase: Phase) -> tuple[int, ...]:
     return tuple(entry.epoch for entry in journal.of(PhaseChanged) if entry.after is phase)
-
-
-def no_earlier(batched_s: float, sudden_s: float) -> Verdict:
-    """Return whether batched is stable no earlier than sudden; NaN is never; two that never are show nothing."""
-    if math.isnan(sudden_s):
-        return Verdict.SHAPE if math.isnan(batched_s) else Verdict.DIFFERS
-    return Verdict.MATCH if math.isnan(batched_s) or batched_s >= sudden_s else Verdict.DIFFERS
-
-
-def same_end(runs: Sequence[MigrationRun]) -> bool:
-    """Whether all have moved the same bins and end with the map that was wanted."""
-    return all(run.complete for run in runs)

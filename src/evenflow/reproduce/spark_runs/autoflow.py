@@ -14,15 +14,26 @@ from evenflow.reproduce.autoflow.changing import spike, wandering
 from evenflow.reproduce.autoflow.fixed import CASES
 from evenflow.reproduce.autoflow.scenario import Scenario
 from evenflow.reproduce.experiment import Check, Outcome, Panel, Picture, Series, Settings
+from evenflow.reproduce.spark_runs.rules import (
+    GAP_CLOSED,
+    GREATLY_REDUCED,
+    HOT_LATENCY,
+    HOT_THROUGHPUT,
+    MORE_FINISHED,
+    MOST_RELIEVED,
+    OTHER_LATENCY,
+    REDUCED,
+    RELIEVED,
+    SLOWEST_EASED,
+    SMALLER_GAIN,
+    SOME_RELIEVED,
+)
 from evenflow.reproduce.spark_runs.run import SparkRun, SparkScenario, limited, local_spark, run_on_spark
 from evenflow.reproduce.spark_runs.workload import HotPhase
-from evenflow.reproduce.verdicts import checked, holds, within
 
 _SECONDS, _QUICK_SECONDS = 30.0, 12.0
 _EPOCH_S = 0.5
 _UNBOUNDED = 10_000  # epochs a lane may lag behind: the others must not feel it
-_RELIEVED = 0.5
-_AT_CAPACITY = 0.85
 _EPISODE_S, _WINDOW_S = 15.0, 2.0
 _BUSY_MACHINE = "epochs are longer where other work shares the machine; lanes then wait for rows, or rows for epochs"
 
@@ -84,28 +95,21 @@ def _off_checks(found: SparkRun, scenario: Scenario, hot: list[int], cold: list[
     slopes = _slopes(found)
     expected = scenario.phases[0].share * scenario.rate / len(hot) / scenario.capacity - 1
     rates = found.throughput()
-    least = float(rates[hot].min() / scenario.capacity)
     steep = float(slopes[hot].mean())
     return (
-        checked(
-            "latency on a hot lane",
+        HOT_LATENCY.check(
+            (steep, expected),
             f"increasingly high; computed {expected:.2f} s per second",
             f"rises by {steep:.2f} s per second",
-            within(steep, expected, 0.25, 2.0),
             _BUSY_MACHINE,
         ),
-        checked(
-            "latency on the other lanes",
-            "(flat)",
-            f"rises by {slopes[cold].max():.2f} s per second",
-            holds(bool(slopes[cold].max() <= 0.2 * steep), bool(slopes[cold].max() < steep)),
-            _BUSY_MACHINE,
+        OTHER_LATENCY.check(
+            (slopes[cold].max(), steep), "(flat)", f"rises by {slopes[cold].max():.2f} s per second", _BUSY_MACHINE
         ),
-        checked(
-            "throughput of hot and other lanes",
+        HOT_THROUGHPUT.check(
+            (rates[hot].min(), rates[cold].max(), scenario.capacity),
             "obviously higher on the hot ones, which are at their capacity",
             f"{rates[hot].mean():.0f} (limit {scenario.capacity}) against {rates[cold].mean():.0f} rows/s",
-            holds(least >= _AT_CAPACITY, bool(rates[hot].min() > rates[cold].max())),
             "writing and committing an epoch takes a hot lane some of its time",
         ),
     )
@@ -137,29 +141,32 @@ def _on_checks(without: SparkRun, found: SparkRun, scenario: Scenario) -> tuple[
     ends = float(np.median(_worst(found)[-3:])), float(np.median(_worst(without)[-3:]))
     done = found.rows.sum(), without.rows.sum()
     return (
-        checked(
-            "(max - min)/max of the rows per lane, last quarter of the epochs",
+        GAP_CLOSED.check(
+            (gap_last, gap_first, scenario.factor),
             f"data-skewness is alleviated: below the factor, {scenario.factor}",
             f"{gap_last:.2f}, from {gap_first:.2f} at first; {len(found.moves)} slots moved",
-            holds(gap_last < scenario.factor, gap_last < 0.5 * gap_first),
-            "Algorithm 3 moves once per window, and an epoch in which slots settle is no part of one: the run ends "
-            "before its last migration is felt",
+            (
+                "Algorithm 3 moves once per window, and an epoch in which slots settle is no part of one: the run ends "
+                "before its last migration is felt"
+            ),
         ),
-        checked(
-            "rows finished by all lanes in the same time, on against off",
+        MORE_FINISHED.check(
+            (done[0], done[1]),
             "the problem is solved",
             f"{done[0]:,.0f} against {done[1]:,.0f} in {seconds:g} s",
-            holds(done[0] >= 1.25 * done[1], done[0] > done[1]),
-            f"rows of the last {ends[0]:.1f} s are still on their way at the end: no more than "
-            f"{found.scenario.rate * (seconds - ends[0]):,.0f} can be finished",
+            (
+                f"rows of the last {ends[0]:.1f} s are still on their way at the end: no more than "
+                f"{found.scenario.rate * (seconds - ends[0]):,.0f} can be finished"
+            ),
         ),
-        checked(
-            "latency on the slowest lane in the end, on against off",
+        SLOWEST_EASED.check(
+            (ends[0], ends[1]),
             "the problem is solved",
             f"{ends[0]:.1f} s against {ends[1]:.1f} s (of the last epochs that were finished)",
-            holds(ends[0] <= _RELIEVED * ends[1], ends[0] < ends[1]),
-            "a backlog from before the first move is still draining when the run ends; off, only the few epochs that "
-            "the hot lane has come to are counted",
+            (
+                "a backlog from before the first move is still draining when the run ends; off, only the few epochs "
+                "that the hot lane has come to are counted"
+            ),
         ),
     )
 
@@ -172,11 +179,10 @@ def spikes(settings: Settings) -> Outcome:
     without, found = _pair(spike(20.0, 2.0), settings)
     gain = _gain(without, found)
     checks = (
-        checked(
-            "latency over the whole run, on against off",
+        GREATLY_REDUCED.check(
+            (gain,),
             "greatly reduced",
             f"{gain:.0%} less ({found.mean_latency_s():.2f} s against {without.mean_latency_s():.2f} s)",
-            holds(gain >= _RELIEVED, gain > 0),
             _before_spike(without, found),
         ),
     )
@@ -195,20 +201,13 @@ def short_spikes(settings: Settings) -> Outcome:
     without, found, long_off, long_on = _arms(arms, settings)
     short, long = _gain(without, found), _gain(long_off, long_on)
     checks = (
-        checked(
-            "latency over the whole run, on against off",
+        REDUCED.check(
+            (short,),
             "only relaxed to some extent",
             f"{short:.0%} less ({found.mean_latency_s():.2f} s against {without.mean_latency_s():.2f} s)",
-            holds(short > 0),
             _before_spike(without, found),
         ),
-        checked(
-            "gain on the short spike against that on the long one",
-            "smaller",
-            f"{short:.0%} against {long:.0%}",
-            holds(short < long),
-            _BUSY_MACHINE,
-        ),
+        SMALLER_GAIN.check((short, long), "smaller", f"{short:.0%} against {long:.0%}", _BUSY_MACHINE),
     )
     runs = [without, found, long_off, long_on]
     return Outcome(checks, _picture(runs[:2]), _data(runs), limited(found.scenario), (settings.seed,))
@@ -221,24 +220,18 @@ def wanderer(share: float) -> Callable[[Settings], Outcome]:
         scenario = wandering(share, [0, 1, 2, 0, 1, 2], _EPISODE_S, _WINDOW_S)
         without, found = _pair(scenario, settings)
         episodes = _episodes(without, found)
-        relieved = sum(now <= _RELIEVED * was for was, now in episodes)
+        relieved = sum(now <= RELIEVED * was for was, now in episodes)
         worse = sum(now > was for was, now in episodes)
         gain, most = _gain(without, found), share < 0.6  # noqa: PLR2004 - 50 % against 80 %
-        as_told = relieved >= len(episodes) - 1 if most else 0 < relieved < len(episodes)
         checks = (
-            checked(
-                "hotspots relieved: latency at most half of that off",
+            (MOST_RELIEVED if most else SOME_RELIEVED).check(
+                (relieved, len(episodes)),
                 "all but one" if most else "some fixed, some remain",
                 f"{relieved} of {len(episodes)} episodes; {worse} made worse",
-                holds(as_told, relieved + worse < len(episodes) or relieved > 0),
                 "a hotspot stays a few seconds here: epochs, windows and moves take as long",
             ),
-            checked(
-                "latency over the whole run, on against off",
-                "reduced",
-                f"{gain:.0%} less",
-                holds(gain > 0),
-                "slots that were moved to relieve one hotspot feed the next",
+            REDUCED.check(
+                (gain,), "reduced", f"{gain:.0%} less", "slots that were moved to relieve one hotspot feed the next"
             ),
         )
         data = {**_data([without, found]), "episodes": episodes}

@@ -19,9 +19,25 @@ from evenflow.policies import policy_named
 from evenflow.reproduce.experiment import Check, Outcome, Panel, Picture, Series, Settings
 from evenflow.reproduce.flux.cluster import LOADED_SPEED, evenly_spread, self_similar
 from evenflow.reproduce.flux.rounds import Rounds, round_model
+from evenflow.reproduce.spark_runs.rules import (
+    ABOVE,
+    AGAINST_LOCK_STEP,
+    AS_THE_PAIR_RULE,
+    CROSSING,
+    CROSSING_LOADED,
+    FALLS,
+    FELT,
+    GROWING_BUFFER,
+    NO_BUFFER,
+    RECOVERS,
+    SLOTS_LEFT,
+    SMOOTH,
+    STATIC_STAYS,
+    STEADY_AGAIN,
+    THRASHES,
+)
 from evenflow.reproduce.spark_runs.run import SparkRun, SparkScenario, decide_by, limited, run_on_spark, warm_spark
 from evenflow.reproduce.spark_runs.slow import SlowSpan
-from evenflow.reproduce.verdicts import checked, holds
 
 _LANES = 4
 _CAPACITY = 1_000.0
@@ -32,7 +48,6 @@ _EPOCH_S = _FILE_S * _AHEAD
 _SLACK = 1  # epochs by which a lane may lag behind; what is under way when slots move delays the next round
 _COARSE = 8  # slots per lane: few rounds to the end
 _BEGIN_S = 2.0  # not counted: the first epochs fill the lanes
-_BELOW, _ABOVE = 0.05, 0.02  # how far off the lanes' limit a rate may be; above it is only what measuring errs by
 _MISMEASURED = "the rate is not measured right"
 _BUSY_MACHINE = "other work on the machine makes epochs longer, and lanes wait for them"
 _AT_ONCE = {"settle_windows": 0, "warm_up_windows": 1}
@@ -121,32 +136,30 @@ def buffer_checks(
     lags: Sequence[int], flux: Sequence[float], compared: Sequence[int], exchange: Sequence[float]
 ) -> tuple[Check, ...]:
     """Compare shares of the full rate by `max_lag`, and in lock-step with the space of 0 and of `compared`."""
-    growing = all(later >= earlier - 0.05 for earlier, later in pairwise(flux))
     equal = [flux[lags.index(lag)] for lag in compared]
-    possible = flux[-1] <= _limit(1) + _ABOVE
-    ahead = [f > e or min(f, e) >= _limit(1) - _BELOW for f, e in zip(equal, exchange[1:], strict=True)]
+    possible = flux[-1] <= _limit(1) + ABOVE
     return (
-        checked(
-            "no buffer, one lane slow at a time",
+        NO_BUFFER.check(
+            (flux[0],),
             "about half of the unloaded rate",
             f"{flux[0]:.0%} in lock-step",
-            holds(0.40 <= flux[0] <= 0.55, flux[0] < 0.7),  # noqa: PLR2004 - the bounds of the rule
             "an epoch is a good part of a visit: when the load passes on within one, its two lanes share the delay",
         ),
-        checked(
-            "with growing buffer the rate nears the unloaded one",
+        GROWING_BUFFER.check(
+            (flux, _limit(1)),
             f"approaches it; the limit here is {_limit(1):.0%}",
             ", ".join(f"max_lag {lag}: {rate:.0%}" for lag, rate in zip(lags, flux, strict=True)),
-            holds(possible and growing and flux[-1] >= _limit(1) - _BELOW, possible and flux[-1] > flux[0]),
             _BUSY_MACHINE if possible else f"above what the lanes can do: {_MISMEASURED}",
         ),
-        checked(
-            "against lock-step with as many rows under way",
+        AGAINST_LOCK_STEP.check(
+            (equal, exchange[1:], _limit(1)),
             "Flux quickly beats Exchange",
-            ", ".join(
-                f"{lag + 1} epochs: {f:.0%} / {e:.0%}" for lag, f, e in zip(compared, equal, exchange[1:], strict=True)
+            (
+                ", ".join(
+                    f"{lag + 1} epochs: {f:.0%} / {e:.0%}"
+                    for lag, f, e in zip(compared, equal, exchange[1:], strict=True)
+                )
             ),
-            holds(all(ahead), sum(ahead) * 2 >= len(ahead)),
             "an epoch longer than a visit evens out the visits by itself",
         ),
     )
@@ -155,7 +168,6 @@ def buffer_checks(
 # --- FX-E2: reaction --------------------------------------------------------------------------------------------------
 
 _LOAD_FROM_S = 4.0
-_PAPER_STEADY_S = 9.0
 
 
 def run_e2(settings: Settings) -> Outcome:
@@ -237,46 +249,40 @@ def reaction_checks(found: Reaction, model: Rounds, max_lag: int = _SLACK) -> tu
     slack_s = (max_lag + 1) * _EPOCH_S / (1 - LOADED_SPEED)  # until the others are so many epochs ahead
     after_s = found.felt_s - _LOAD_FROM_S
     took_s = found.steady_s - found.felt_s
-    possible = found.balanced <= _limit(1) + _ABOVE
+    possible = found.balanced <= _limit(1) + ABOVE
     return (
-        checked(
-            "the load is felt only when the skew buffer is full",
+        FELT.check(
+            (after_s, slack_s, _EPOCH_S),
             f"4 s after it came; {max_lag + 1} epochs under way here: computed {slack_s:.1f} s",
             f"{after_s:.0f} s after it came (by the second)",
-            holds(slack_s / 2 <= after_s <= 2 * slack_s + 1, after_s >= _EPOCH_S),
             _BUSY_MACHINE,
         ),
-        checked(
-            "without balancing",
+        FALLS.check(
+            (found.static,),
             "falls and stays (head-of-line blocking: 43 %)",
             f"{found.static:.0%} of full",
-            holds(abs(found.static - LOADED_SPEED) <= 0.06, found.static < 0.6),  # noqa: PLR2004 - the bounds of the rule
             _BUSY_MACHINE,
         ),
-        checked(
-            "with balancing",
+        RECOVERS.check(
+            (found.balanced, model.rate, found.static, _limit(1)),
             f"83 % of full or more on 32 machines; the same rule without chance on these: {model.rate:.0%}",
             f"{found.balanced:.0%} of full",
-            holds(
-                possible and found.balanced >= model.rate - _BELOW,
-                possible and found.balanced > found.static + 0.1,
+            (
+                "the run ends before the moves do, or chance stops the rule earlier"
+                if possible
+                else f"above what the lanes can do, {_limit(1):.0%}: {_MISMEASURED}"
             ),
-            "the run ends before the moves do, or chance stops the rule earlier"
-            if possible
-            else f"above what the lanes can do, {_limit(1):.0%}: {_MISMEASURED}",
         ),
-        checked(
-            "slots that left the slow lane",
+        SLOTS_LEFT.check(
+            (found.left, model.left),
             f"32 of 64; the same rule without chance on these lanes: {model.left}",
             f"{found.left}, with {found.moves} moves in all ({model.moves} there)",
-            holds(abs(found.left - model.left) <= 1, abs(found.left - model.left) <= 3),  # noqa: PLR2004
             "windows are an epoch long: utilisations stray, and a pair more or less passes the threshold",
         ),
-        checked(
-            "time from feeling the load to a steady rate",
+        STEADY_AGAIN.check(
+            (took_s,),
             "9 s",
             f"{took_s:.0f} s" if np.isfinite(took_s) else "not within the run",
-            holds(took_s <= 2.5 * _PAPER_STEADY_S, bool(np.isfinite(took_s))),
             "a round takes some epochs: one to measure, one to move with, and what is under way",
         ),
     )
@@ -326,32 +332,30 @@ def degradation_checks(
     counts: Sequence[int], static: Sequence[float], balanced: Sequence[float], model: Sequence[float]
 ) -> tuple[Check, ...]:
     """Compare shares of the full rate by the number of slow lanes."""
-    off = np.abs(np.array(static[1:]) - LOADED_SPEED)
     falls = all(later <= earlier + 0.05 for earlier, later in pairwise(balanced))
     straight = float(np.corrcoef(counts, balanced)[0, 1] ** 2)
     missed = max(abs(ours - there) / there for ours, there in zip(balanced, model, strict=True))
     return (
-        checked(
-            "no balancing: drops at k = 1 and stays",
+        STATIC_STAYS.check(
+            (static[1:],),
             "the whole stage at the slow machine's rate (43 %)",
             ", ".join(f"k={count}: {share:.0%}" for count, share in zip(counts, static, strict=True)),
-            holds(bool((off <= 0.06).all()), bool((off <= 0.12).all())),  # noqa: PLR2004 - the bounds of the rule
             _BUSY_MACHINE,
         ),
-        checked(
-            "balancing: smooth, linear",
+        SMOOTH.check(
+            (balanced, straight),
             "smooth, linear degradation",
             f"{', '.join(f'k={k}: {share:.0%}' for k, share in zip(counts, balanced, strict=True))}; R2 {straight:.2f}",
-            holds(falls and straight >= 0.9, falls),  # noqa: PLR2004
             "the curve bends" if falls else "some k does worse than the one after it",
         ),
-        checked(
-            "against the pair rule on these lanes without chance",
+        AS_THE_PAIR_RULE.check(
+            (missed,),
             ", ".join(f"k={count}: {share:.0%}" for count, share in zip(counts, model, strict=True)),
             f"off by up to {missed:.0%}",
-            holds(missed <= 0.1, missed <= 0.2),  # noqa: PLR2004
-            "keys do not fall on lanes quite evenly, the others wait for the fullest, and an epoch costs something; or "
-            "rounds were still going on in the half of the run that is measured",
+            (
+                "keys do not fall on lanes quite evenly, the others wait for the fullest, and an epoch costs "
+                "something; or rounds were still going on in the half of the run that is measured"
+            ),
         ),
     )
 
@@ -458,30 +462,17 @@ def thrashing_checks(
         "others to shed: what is left to gain comes slowly"
     )
     return (
-        checked(
-            "shortest delta_min, no external load",
+        THRASHES.check(
+            (worst,),
             "half of the static rate: thrashing (a negative result)",
             f"{worst:.0%} of static",
-            holds(worst <= 0.75, worst < 1),  # noqa: PLR2004 - the bounds of the rule
             "with four lanes chance takes the hottest slot to another lane in few rounds: most moves are of small ones",
         ),
-        checked(
-            "no external load: better than static",
-            "from 250 ms on, 25 times the shortest",
-            ratios["unloaded"],
-            holds(deltas[0] < plain < np.inf, bool(np.isfinite(plain))),
-            few_lanes,
-        ),
-        checked(
-            "the hottest lane loaded: better than static without load",
+        CROSSING.check((plain, deltas[0]), "from 250 ms on, 25 times the shortest", ratios["unloaded"], few_lanes),
+        CROSSING_LOADED.check(
+            (loaded, plain, max(swept["loaded"]), static["unloaded"], static["loaded"]),
             "from 150 ms on, earlier than without load",
             ratios["loaded"],
-            holds(loaded < np.inf and loaded <= plain, bool(within_reach(swept["loaded"], static))),
             few_lanes,
         ),
     )
-
-
-def within_reach(rates: Sequence[float], static: Mapping[str, float]) -> bool:
-    """Say whether balancing under load comes nearer to the unloaded static rate than to the loaded one."""
-    return max(rates) > (static["unloaded"] + static["loaded"]) / 2

@@ -20,9 +20,20 @@ from evenflow.model.slots import FloatArray
 from evenflow.policies import Policy
 from evenflow.reproduce.experiment import Check, Outcome, Panel, Picture, Series, Settings
 from evenflow.reproduce.guo_zhou.histograms import Trace, policy_with_seed, run_policy
-from evenflow.reproduce.guo_zhou.speed_up import MARGIN
 from evenflow.reproduce.guo_zhou.streams import SUBSTREAMS, Words
 from evenflow.reproduce.guo_zhou.trade import why_out_of_order
+from evenflow.reproduce.spark_runs.rules import (
+    CLB_AMORTISED,
+    CLB_LAST,
+    CLB_LEAST_EVEN,
+    ELASTIC,
+    HASHING_FURTHER,
+    LINEAR,
+    MOVED,
+    MOVEMENT_ORDER,
+    ORDER,
+    SIZE,
+)
 from evenflow.reproduce.spark_runs.run import (
     WARM_UP_FILES,
     SparkRun,
@@ -34,7 +45,7 @@ from evenflow.reproduce.spark_runs.run import (
     warm_spark,
 )
 from evenflow.reproduce.spark_runs.workload import HotPhase, SlotShares
-from evenflow.reproduce.verdicts import ascending, checked, holds, within
+from evenflow.reproduce.verdicts import MARGIN, ascending
 
 FOUR = ("clb", "elb", "pkg", "uhlb")
 _ORDER = ("uhlb", "pkg", "elb", "clb")
@@ -171,11 +182,10 @@ def imbalance_checks(found: dict[str, Traded]) -> tuple[Check, ...]:
     return (
         _order_check("mean", "uhlb 2.9e4 <= pkg 3.1e4 <= elb 5.1e4 <= clb 6.1e4", mean),
         _order_check("standard deviation", "uhlb 770 <= pkg 1019 <= elb 1807 <= clb 5134", deviation),
-        checked(
-            "CLB is the least even of the four",
+        CLB_LEAST_EVEN.check(
+            (mean["clb"], [mean[name] for name in FOUR[1:]]),
             "yes, by mean and deviation",
             f"mean {mean['clb']:.3g} against {max(mean[name] for name in FOUR[1:]):.3g} of the next",
-            holds(mean["clb"] >= max(mean.values()), mean["clb"] >= float(np.median(list(mean.values())))),
             "its cut fits these few windows by chance",
         ),
         *(_size_check(name, mean[name], float(found[name].model.variance.mean())) for name in FOUR),
@@ -183,23 +193,25 @@ def imbalance_checks(found: dict[str, Traded]) -> tuple[Check, ...]:
 
 
 def _order_check(what: str, published: str, ours: dict[str, float]) -> Check:
-    return checked(
-        f"order of the {what} of var(L)",
+    return ORDER.check(
+        (*(ours[name] for name in _ORDER),),
         published,
         " <= ".join(f"{name} {ours[name]:.3g}" for name in sorted(FOUR, key=ours.__getitem__)),
-        holds(ascending([ours[name] for name in _ORDER])),
         why_out_of_order(ours),
+        f"order of the {what} of var(L)",
     )
 
 
 def _size_check(name: str, ours: float, model: float) -> Check:
-    return checked(
-        f"{name}: mean of var(L), against the same policy on the same histograms without an engine",
+    return SIZE.check(
+        (ours, model),
         f"(computed: {model:.3g})",
         f"{ours:.3g}",
-        within(ours, model, 0.25, 2.0),
-        "on Spark a decision takes effect some windows after the one it was made on, so a policy is asked less often "
-        "and learns from other windows",
+        (
+            "on Spark a decision takes effect some windows after the one it was made on, so a policy is asked less "
+            "often and learns from other windows"
+        ),
+        f"{name}: mean of var(L), against the same policy on the same histograms without an engine",
     )
 
 
@@ -251,33 +263,30 @@ def movement_checks(found: dict[str, Traded]) -> tuple[Check, ...]:
     clb = 100 * float(found["clb"].moved.mean())
     in_order = ascending([percent[name] for name in ("elb", "pkg", "uhlb")])
     return (
-        checked(
-            "order of movement (% of the state per balancing)",
+        MOVEMENT_ORDER.check(
+            (clb, *(percent[name] for name in ("elb", "pkg", "uhlb"))),
             "CLB amortised 1.6 << ELB 14.5 < PKG 21.2 < UHLB 24.2",
             f"CLB amortised {clb:.3g}, ELB {percent['elb']:.3g}, PKG {percent['pkg']:.3g}, UHLB {percent['uhlb']:.3g}",
-            holds(in_order and clb <= percent["elb"], in_order),
-            "CLB's cuts are amortised over few windows here, and ELB corrects only noise after its first windows"
-            if in_order
-            else "ELB, PKG and UHLB are not in this order: when UHLB replaces its function (GZ-A32) and how PKG's "
-            "movement is counted (GZ-A33) is not given",
+            (
+                "CLB's cuts are amortised over few windows here, and ELB corrects only noise after its first windows"
+                if in_order
+                else "ELB, PKG and UHLB are not in this order: when UHLB replaces its function (GZ-A32) and how PKG's "
+                "movement is counted (GZ-A33) is not given"
+            ),
         ),
-        checked(
-            "CLB moves most per balancing, and least once amortised over the windows between",
+        CLB_AMORTISED.check(
+            (clb, percent["clb"], [percent[name] for name in FOUR[1:]]),
             "48.4 % and 1.6 %",
             f"{percent['clb']:.3g} % and {clb:.3g} %",
-            holds(
-                percent["clb"] >= max(percent.values()) and clb <= min(percent.values()),
-                clb < percent["clb"] / 4,
-            ),
             "universal hashing moves (n-1)/n of the state by construction; the amortisation is over few windows",
         ),
         *(
-            checked(
-                f"{name}: % of the state moved per balancing, against the same policy on the same histograms",
+            MOVED.check(
+                (percent[name], model[name]),
                 f"(computed: {model[name]:.3g})",
                 f"{percent[name]:.3g}",
-                within(percent[name], model[name], 0.25, 2.0) if model[name] else holds(percent[name] == 0),
                 "on Spark a policy is asked less often while slots move, and each time has more to correct",
+                f"{name}: % of the state moved per balancing, against the same policy on the same histograms",
             )
             for name in FOUR
         ),
@@ -485,12 +494,8 @@ def speed_up_checks(served: dict[str, FloatArray], elastic: Elastic, lost: dict[
     most = served["elb"].size
     off = {name: np.abs(values / np.arange(1, most + 1) - 1) for name, values in served.items()}
     behind = {name: float(values.max()) for name, values in off.items()}
-    beyond = {name: behind[name] - behind["elb"] for name in ("pkg", "uhlb")}
     last = {name: float(values[-1]) for name, values in served.items()}
     ahead = {name: (last[name] - last["clb"]) / most >= MARGIN for name in ("elb", "pkg", "uhlb")}
-    top = elastic.lanes.index(max(elastic.lanes))
-    rises = ascending(elastic.lanes[: top + 1]) and ascending(elastic.lanes[top:][::-1])
-    nothing_lost = elastic.lost == 0 and not any(lost.values())
     return (
         _linear_check(
             "elb",
@@ -504,31 +509,30 @@ def speed_up_checks(served: dict[str, FloatArray], elastic: Elastic, lost: dict[
             "CLB as printed is blind to mean load (GZ-A18): a lane gets more than it serves until the next cut, and "
             "what waits is served in the next stage",
         ),
-        checked(
-            f"PKG and UHLB are further from linear than ELB, by {MARGIN:.0%} at least",
+        HASHING_FURTHER.check(
+            (behind["pkg"], behind["uhlb"], behind["elb"]),
             "cannot approach it; in stages, with jumps",
             f"PKG {behind['pkg']:.2%}, UHLB {behind['uhlb']:.2%}, ELB {behind['elb']:.2%}",
-            holds(min(beyond.values()) >= MARGIN, beyond["uhlb"] >= MARGIN),
-            "with few lanes the two candidates, or the best of 16 functions, keep every lane below its rate at 80 % "
-            "load; the paper offers as much as lanes serve, with up to 15 of them",
+            (
+                "with few lanes the two candidates, or the best of 16 functions, keep every lane below its rate at "
+                "80 % load; the paper offers as much as lanes serve, with up to 15 of them"
+            ),
         ),
-        checked(
-            f"at n = {most} ELB, PKG and UHLB beat CLB by {MARGIN:.0%} of linear at least (a negative result)",
+        CLB_LAST.check(
+            (*(last[name] for name in FOUR), most),
             "yes, at n = 15",
             ", ".join(f"{name} {last[name]:.3g}" for name in FOUR),
-            holds(all(ahead.values()), ahead["elb"]),
-            f"{' and '.join(name.upper() for name in ahead if not ahead[name])} did not beat it. CLB is up to "
-            f"{behind['clb']:.0%} off linear, at n = {int(off['clb'].argmax()) + 1}; it is chance which of its few "
-            f"cuts overload a lane",
+            (
+                f"{' and '.join(name.upper() for name in ahead if not ahead[name])} did not beat it. CLB is up to "
+                f"{behind['clb']:.0%} off linear, at n = {int(off['clb'].argmax()) + 1}; it is chance which of its few "
+                f"cuts overload a lane"
+            ),
+            f"at n = {most} ELB, PKG and UHLB beat CLB by {MARGIN:.0%} of linear at least (a negative result)",
         ),
-        checked(
-            "ELB adds and retires lanes as the load rises and falls: pi = ceil(2w / (u+v)), no row lost",
+        ELASTIC.check(
+            (elastic.lanes, elastic.wanted, elastic.lost + sum(lost.values())),
             f"pi rule of Algorithm 1: {', '.join(map(str, elastic.wanted))}",
             f"{', '.join(map(str, elastic.lanes))} lanes as stages end; {elastic.lost + sum(lost.values())} rows lost",
-            holds(
-                elastic.lanes == elastic.wanted and nothing_lost,
-                rises and elastic.lanes[0] < max(elastic.lanes) > elastic.lanes[-1] and nothing_lost,
-            ),
             "the run has left a stage before lanes had started or given away their slots",
         ),
     )
@@ -536,12 +540,12 @@ def speed_up_checks(served: dict[str, FloatArray], elastic: Elastic, lost: dict[
 
 def _linear_check(name: str, off: FloatArray, why: str) -> Check:
     worst = float(off.max())
-    return checked(
-        f"{name.upper()} is nearly linear (rows served per second, n = 1..{off.size})",
+    return LINEAR.check(
+        (worst,),
         "approximately linear",
         f"at most {worst:.1%} off, at n = {int(off.argmax()) + 1}",
-        holds(worst <= 0.1, worst <= 0.2),  # noqa: PLR2004 - the bounds of the rule
         why,
+        f"{name.upper()} is nearly linear (rows served per second, n = 1..{off.size})",
     )
 
 

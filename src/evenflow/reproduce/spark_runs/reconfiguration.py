@@ -11,13 +11,12 @@ import numpy as np
 
 from evenflow.model import RoutingTable
 from evenflow.reproduce.experiment import Check, Outcome, Panel, Picture, Series, Settings
-from evenflow.reproduce.reconfiguration.migrations import no_earlier, spread_out
+from evenflow.reproduce.reconfiguration.migrations import spread_out
+from evenflow.reproduce.spark_runs.rules import BATCHED_BELOW, BATCHED_LOWER, BINS_MOVED, NO_EARLIER, PEAK_FACTOR, STEPS
 from evenflow.reproduce.spark_runs.run import SparkRun, SparkScenario, limited, local_spark, run_on_spark
 from evenflow.reproduce.spark_runs.workload import HotPhase
-from evenflow.reproduce.verdicts import checked, holds
 from evenflow.spark import Query
 
-_MATCH, _NEAR = 2.0, 1.25
 _BUSY_MACHINE = "an epoch under other work on the machine takes as long as the pause that is to be seen"
 
 
@@ -143,18 +142,16 @@ def run_e2(settings: Settings) -> Outcome:
     steps = [arm.steps for arm in arms]
     checks = (
         *_peaks(sudden, fluid),
-        checked(
-            "steps of sudden, fluid and batched",
+        STEPS.check(
+            (steps, wanted),
             f"one; one per bin that moves: {half}; {before} pairs at a time: {wanted[2]}",
             ", ".join(map(str, steps)),
-            holds(steps == wanted, steps[0] < steps[2] < steps[1]),
             "the run ended before the last step",
         ),
-        checked(
-            "peak latency, batched against sudden",
+        BATCHED_BELOW.check(
+            (batched.peak_s, sudden.peak_s),
             "the latency of fluid",
             f"{batched.peak_s:.1f} s against {sudden.peak_s:.1f} s",
-            holds(batched.peak_s * _NEAR <= sudden.peak_s, batched.peak_s < sudden.peak_s),
             _BUSY_MACHINE,
         ),
     )
@@ -171,11 +168,10 @@ def run_e3(settings: Settings) -> Outcome:
     arms = _arms(replace(scaled, keys_per_second=plain.keys_per_second / 3), ("sudden", "batched"), settings)
     sudden, batched = arms
     checks = (
-        checked(
-            "peak latency, batched against sudden",
+        BATCHED_LOWER.check(
+            (batched.peak_s, sudden.peak_s),
             "batched keeps lower latencies",
             f"{batched.peak_s:.1f} s against {sudden.peak_s:.1f} s",
-            holds(batched.peak_s < sudden.peak_s, batched.peak_s <= _NEAR * sudden.peak_s),
             "the old lanes stay overloaded while bins wait for their turn",
         ),
         stability_check(batched.stable_after_s, sudden.stable_after_s),
@@ -188,11 +184,10 @@ def stability_check(batched_s: float, sudden_s: float) -> Check:
     ours = [
         f"after {took_s:.1f} s" if np.isfinite(took_s) else "not within the run" for took_s in (batched_s, sudden_s)
     ]
-    return checked(
-        "time to a stable latency, batched against sudden",
+    return NO_EARLIER.check(
+        (batched_s, sudden_s),
         "the faster stabilisation does not occur (a negative result)",
         f"batched {ours[0]}, sudden {ours[1]}",
-        no_earlier(batched_s, sudden_s),
         "neither is stable within the run" if np.isnan(batched_s) else "here it does occur",
     )
 
@@ -201,18 +196,16 @@ def _peaks(sudden: Migrated, fluid: Migrated) -> tuple[Check, ...]:
     ratio = sudden.peak_s / fluid.peak_s
     half = sudden.scaled.bins // 2
     return (
-        checked(
-            "bins moved, sudden and fluid",
+        BINS_MOVED.check(
+            (sudden.moved, fluid.moved, half),
             f"{half} each: the same keys",
             f"{sudden.moved}, {fluid.moved}",
-            holds(sudden.moved == fluid.moved == half, sudden.moved == half),
             "the run ended before the last step",
         ),
-        checked(
-            "peak latency of sudden over that of fluid",
+        PEAK_FACTOR.check(
+            (ratio,),
             "a factor of 200 where a step takes 20 ms; here a step takes an epoch at least",
             f"{sudden.peak_s:.1f} s over {fluid.peak_s:.1f} s, a factor of {ratio:.1f}",
-            holds(ratio >= _MATCH, ratio > 1),
             _BUSY_MACHINE,
         ),
     )
