@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import zlib
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
@@ -14,7 +15,8 @@ import pytest
 
 from evenflow.errors import EvenflowError, InputError, OperatorError, UnknownNameError
 from evenflow.model import Contents, HeldAggregate
-from evenflow.operators import HASH, SLOT, Agg, Aggregate, functions
+from evenflow.operators import HASH, SLOT, Agg, Aggregate, arrays, functions
+from evenflow.operators import values as stored
 from evenflow.operators.aggregate import AggregateState
 
 KEY = ("k",)
@@ -298,3 +300,34 @@ def test_rows_of_another_schema_are_refused() -> None:
         state.fold(pa.table({"k": [1], "v": ["x"]}), np.zeros(1, np.int64))
     with pytest.raises(EvenflowError, match="rows lack the column 'v'"):
         state.fold(pa.table({"k": [1]}), np.zeros(1, np.int64))
+
+
+def test_strings_of_more_than_an_array_holds_are_folded_read_and_installed_in_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(4)
+    aggs = {name: Agg(name, "v") for name in ("count", "min", "max", "first", "last")}
+
+    def block(rows: int) -> tuple[pa.Table, Any]:
+        slots = np.sort(rng.integers(0, 3, rows))
+        keys = [f"{slot}-{rng.integers(0, 9)}" for slot in slots]
+        texts = [None if rng.random() < 0.1 else f"{rng.integers(0, 99)}" * 9 for _ in range(rows)]
+        hashes = [zlib.crc32(key.encode()) for key in keys]
+        return pa.table({HASH: pa.array(hashes, pa.int64()), "k": keys, "v": pa.array(texts, pa.string())}), slots
+
+    blocks = [block(200), block(50)]
+    whole, split = (opened(aggs, pa.string(), pa.string()) for _ in range(2))
+    for rows, slots in blocks:
+        expected = whole.fold(rows, slots)
+        with monkeypatch.context() as limits:
+            limits.setattr(arrays, "JOINED", 1000)
+            limits.setattr(stored, "LONGEST", 100)
+            ours = split.fold(rows, slots)
+            assert ours.output["k"].num_chunks > 1
+            state = split.snapshot([0, 1, 2])
+            installed = opened(aggs, pa.string(), pa.string())
+            installed.install(pa.concat_tables([state.slice(0, 5), state]))
+        assert ours.output.to_pylist() == expected.output.to_pylist()
+        assert ours.changes.to_pylist() == expected.changes.to_pylist()
+        held, wanted = (each.snapshot([0, 1, 2]).sort_by("k").to_pylist() for each in (installed, whole))
+        assert held == wanted

@@ -17,7 +17,7 @@ import pyarrow as pa
 from evenflow.errors import EvenflowError, ProtocolError
 from evenflow.lane.background import Background, Future, Inline
 from evenflow.lane.faults import Faults
-from evenflow.lane.loading import places_of, rows_of, tables_of
+from evenflow.lane.loading import by_slot, places_of, rows_of, tables_of
 from evenflow.lane.messages import (
     Adopt,
     Adopted,
@@ -368,7 +368,4 @@ def _columns(records: IntArray, sizes: IntArray, busy_s: FloatArray) -> SlotColu
 
 def _latest(changes: Sequence[pa.Table]) -> pa.Table | None:
     """Return the changes of several epochs sorted by slot, older ones first: the last row of a key counts."""
-    if len(changes) < 2:  # noqa: PLR2004
-        return changes[0] if changes else None
-    joined = pa.concat_tables(changes).combine_chunks()
-    return joined.take(pa.array(np.argsort(joined[SLOT].to_numpy(), kind="stable")))
+    return by_slot([(each, each[SLOT].to_numpy()) for each in changes])[0] if changes else None

@@ -11,15 +11,16 @@ import pyarrow as pa
 from evenflow.errors import InputError
 from evenflow.model import Contents, Epoch, HeldAggregate
 from evenflow.model.slots import IntArray
-from evenflow.operators.arrays import whole, widened
+from evenflow.operators.arrays import pieces, whole, widened
 from evenflow.operators.base import HASH, LATEST, SLOT, Folded
 from evenflow.operators.column import Block, Column
 from evenflow.operators.functions import Agg
 from evenflow.operators.keys import check_keys, is_direct, keys_for
 from evenflow.operators.rules import column_for
+from evenflow.operators.values import TooLongError
 
 _BEGUN = "begun"
-_PIECE = 1 << 22  # rows read at a time: a column of strings in one Arrow array ends at 2 GB
+_PIECE = 1 << 22  # rows read at a time, which bounds the temporary arrays
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,14 @@ class AggregateState:
         self._since = [operator.since.get(name, 0) for name in operator.aggregates]
 
     def fold(self, rows: pa.Table, slots: IntArray, epoch: Epoch = LATEST) -> Folded:
+        touched, at = [], 0
+        for piece in pieces(rows):
+            touched.append(self._fold(piece, slots[at : at + piece.num_rows], epoch))
+            at += piece.num_rows
+        return Folded(*self._read(touched[0] if len(touched) == 1 else self._each_once(np.concatenate(touched))))
+
+    def _fold(self, rows: pa.Table, slots: IntArray, epoch: Epoch) -> IntArray:
+        """Fold rows of which each column fits one array; return the state rows they belong to, each once."""
         index, born = self._keys.index, self._keys.index.rows
         found = self._keys.find(rows, slots)
         self._start(born)
@@ -127,9 +136,19 @@ class AggregateState:
         for column, given, since in zip(self._columns, self._inputs, self._since, strict=True):
             if since <= epoch:
                 column.fold(block, None if given is None else whole(rows, given.name, given.type))
-        return Folded(*self._read(block.touched))
+        return block.touched
+
+    def _each_once(self, rows: IntArray) -> IntArray:
+        """Return state rows in the order in which they come first."""
+        first = self._keys.index.first_positions(rows)
+        each: IntArray = rows[first == np.arange(len(rows))]
+        return each
 
     def install(self, state: pa.Table) -> None:
+        for piece in pieces(state):
+            self._install(piece)
+
+    def _install(self, state: pa.Table) -> None:
         born = self._keys.index.rows
         rows = self._keys.load(state)
         self._start(born)
@@ -187,9 +206,17 @@ class AggregateState:
 
     def _read(self, rows: IntArray) -> tuple[pa.Table, pa.Table]:
         """Return state and output of some rows."""
-        pieces = [self._read_piece(rows[at : at + _PIECE]) for at in range(0, max(1, len(rows)), _PIECE)]
-        state, output = zip(*pieces, strict=True)
+        read = [each for at in range(0, max(1, len(rows)), _PIECE) for each in self._read_some(rows[at : at + _PIECE])]
+        state, output = zip(*read, strict=True)
         return pa.concat_tables(state), pa.concat_tables(output)
+
+    def _read_some(self, rows: IntArray) -> list[tuple[pa.Table, pa.Table]]:
+        """Return state and output of rows, in as many parts as it takes for each column to fit one array."""
+        try:
+            return [self._read_piece(rows)]
+        except TooLongError:
+            half = len(rows) // 2
+            return [*self._read_some(rows[:half]), *self._read_some(rows[half:])]
 
     def _read_piece(self, rows: IntArray) -> tuple[pa.Table, pa.Table]:
         head = self._keys.read(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,6 +14,8 @@ from evenflow.errors import InputError
 from evenflow.model.slots import BoolArray
 
 Array: TypeAlias = npt.NDArray[Any]
+
+JOINED = 1 << 30  # bytes in one array at most, where it is ours to say: strings in one array end at 2 GiB
 
 _AS_INTEGER = {"date32": "i4", "time32": "i4", "date64": "i8", "time64": "i8", "timestamp": "i8", "duration": "i8"}
 
@@ -77,6 +80,16 @@ def widened(array: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.Array | pa
             f"column {field.name!r} was written as {array.type}, and is {field.type} now, which cannot be had of it "
             f"({error}): go on with the type of before"
         ) from error
+
+
+def pieces(table: pa.Table, most: int | None = None) -> Iterator[pa.Table]:
+    """Yield a table in row ranges of no more bytes than `most` (JOINED), unless a single row has more."""
+    if table.nbytes <= (JOINED if most is None else most) or table.num_rows <= 1:
+        yield table
+        return
+    half = table.num_rows // 2
+    yield from pieces(table.slice(0, half), most)
+    yield from pieces(table.slice(half), most)
 
 
 def validity(array: pa.Array) -> BoolArray | None:

@@ -99,10 +99,10 @@ class ExtremeByRank(Chosen):
 
     def fold(self, block: Block, values: pa.Array) -> None:
         valid = validity(values)
-        present = self._values.take(block.touched)
+        present = self._values.wide_take(block.touched)  # old and new together may be more than 32-bit offsets reach
         holders = np.flatnonzero(present.is_valid())
         group = block.group if valid is None else block.group[valid]
-        both = pa.concat_arrays([values.drop_null(), present.drop_null()]).dictionary_encode()
+        both = pa.concat_arrays([values.drop_null().cast(present.type), present.drop_null()]).dictionary_encode()
         best_first = pc.array_sort_indices(both.dictionary, order=self._order).to_numpy()
         rank = np.empty(len(best_first), np.int64)
         rank[best_first] = np.arange(len(best_first))

@@ -10,7 +10,12 @@ import pyarrow as pa
 from evenflow.model.slots import IntArray
 from evenflow.operators.arrays import Array, array_of, fixed_dtype, grown, take, validity, values_of, with_nulls
 
+LONGEST = (1 << 31) - 1  # bytes of strings in one array: its offsets have 32 bits
 _GARBAGE = 4096  # outdated values a heap may hold before it is looked at
+
+
+class TooLongError(Exception):
+    """More strings were asked for than fit one array: ask for fewer rows at a time."""
 
 
 class Values(Protocol):
@@ -30,6 +35,10 @@ class Values(Protocol):
 
     def take(self, rows: IntArray) -> pa.Array:
         """Return the values of some rows."""
+        ...
+
+    def wide_take(self, rows: IntArray) -> pa.Array:
+        """Return the values of some rows, strings with 64-bit offsets: as many as it may be."""
         ...
 
     def keep(self, rows: IntArray) -> None:
@@ -72,6 +81,9 @@ class FixedValues:
     def take(self, rows: IntArray) -> pa.Array:
         return array_of(self._values[rows], self.kind, self._valid[rows])
 
+    def wide_take(self, rows: IntArray) -> pa.Array:
+        return self.take(rows)
+
     def keep(self, rows: IntArray) -> None:
         self._values, self._valid = self._values[rows], self._valid[rows]
 
@@ -110,6 +122,12 @@ class VariableValues:
         if not self._heap.size:
             return pa.nulls(len(at), self.kind)
         return with_nulls(self._heap.take(np.maximum(at, 0)), at >= 0)
+
+    def wide_take(self, rows: IntArray) -> pa.Array:
+        at = self._at[rows]
+        if not self._heap.size:
+            return pa.nulls(len(at), self._heap.wide)
+        return with_nulls(self._heap.wide_take(np.maximum(at, 0)), at >= 0)
 
     def keep(self, rows: IntArray) -> None:
         at = self._at[rows]
@@ -163,7 +181,13 @@ class Heap:
 
     def take(self, at: IntArray) -> pa.Array:
         """Return values in the type of the heap."""
-        return self.wide_take(at).cast(self.kind)
+        taken = self.wide_take(at)
+        if taken.type == self.kind:
+            return taken
+        data = taken.buffers()[2]
+        if data is not None and data.size > LONGEST:
+            raise TooLongError
+        return taken.cast(self.kind)
 
     @property
     def nbytes(self) -> int:

@@ -1,6 +1,6 @@
 """Route: rows to blocks. Spark computes the slot, Arrow and numpy sort by (lane, slot), one file per task is written.
 
-*direct*: each route task writes one file with a segment per lane.
+*direct*: each route task writes one file with a segment per lane, or several where it has many rows.
 *shuffle*: Spark's shuffle first brings each lane's rows together (`repartitionById`), then one task per lane writes one
 file. As many files as lanes, however many tasks read the source.
 
@@ -24,9 +24,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everyone knows i
 
 from evenflow.model import RoutingTable
 from evenflow.model.slots import IntArray
+from evenflow.operators.arrays import pieces
 from evenflow.operators.base import HASH, SLOT
 from evenflow.spark.columns import quoted
-from evenflow.spark.internals import arrow_frames
+from evenflow.spark.internals import arrow_frames, arrow_schema
 from evenflow.state import Block, Folder, Segment, block_name
 
 Exchange = Literal["direct", "shuffle"]
@@ -34,7 +35,8 @@ Exchange = Literal["direct", "shuffle"]
 _TABLE_PROPERTY = "evenflow.table"
 _EPOCH_PROPERTY = "evenflow.epoch"
 ARRIVAL = "__arrival"  # when a row arrived
-_SAMPLES = 64  # arrival times kept per task, for latencies
+_SAMPLES = 64  # arrival times kept per portion, for latencies
+_PORTION = 64 << 20  # bytes of rows that a task sorts and writes at a time; it holds them up to three times
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,10 @@ class Router:
             lane_of_slot = F.array(*(F.lit(at) for at in table.lane_positions().tolist()))
             lane = F.get(lane_of_slot, F.col(SLOT).cast("int"))
             batch = batch.repartitionById(len(table.lanes), lane)
-        frames, schema = arrow_frames(batch)
+        frames, wire = arrow_frames(batch)
+        write = _writer(self.location, wire, arrow_schema(batch.schema))
         # The order of the tasks is part of what makes an epoch deterministic.
-        written = sorted(frames.mapPartitions(_writer(self.location, schema)).collect(), key=lambda part: part.task)
+        written = sorted(frames.mapPartitions(write).collect(), key=lambda part: part.task)
         return Routed(tuple(part.block for part in written), _arrivals(written))
 
     def _arrival_column(self) -> Iterator[Column]:
@@ -98,37 +101,62 @@ def _packed(table: RoutingTable) -> str:
 
 @dataclass(frozen=True)
 class _Written:
-    """What one task wrote, and when some of its rows arrived."""
+    """What one task wrote, and of each portion when some of its rows arrived, and how many rows it has."""
 
     task: int
     block: Block
-    arrivals: IntArray
+    arrivals: tuple[tuple[IntArray, int], ...]
 
 
-def _writer(location: str, schema: pa.Schema) -> Callable[[Iterable[bytes]], Iterator[_Written]]:
-    """Return the function that turns one task's rows, as frames of Arrow, into one file and its index."""
+def _writer(location: str, wire: pa.Schema, schema: pa.Schema) -> Callable[[Iterable[bytes]], Iterator[_Written]]:
+    """Return the function that turns one task's rows into one file and its index; `wire` is what the frames hold.
+
+    It works through them in portions, and what is written is let go: memory does not grow with the rows, and no column
+    of strings outgrows an array.
+    """
 
     def write(frames: Iterable[bytes]) -> Iterator[_Written]:
-        parts = [pa.ipc.read_record_batch(pa.py_buffer(frame), schema) for frame in frames]
-        rows = pa.Table.from_batches(parts, schema)
         context = TaskContext.get()
-        if not rows.num_rows or context is None:
+        if context is None:
             return
-        owners = np.frombuffer(base64.b64decode(context.getLocalProperty(_TABLE_PROPERTY) or ""), dtype=np.int16)
-        epoch = int(context.getLocalProperty(_EPOCH_PROPERTY) or -1)
-        arrivals = _sample(rows)
-        segments, index = _segments(rows.drop_columns(ARRIVAL) if len(arrivals) else rows, owners.astype(np.int64))
-        task = context.partitionId()
+        packed = base64.b64decode(context.getLocalProperty(_TABLE_PROPERTY) or "")
+        owners = np.frombuffer(packed, dtype=np.int16).astype(np.int64)
+        epoch, task = int(context.getLocalProperty(_EPOCH_PROPERTY) or -1), context.partitionId()
+        segments: list[Segment] = []
+        arrivals: list[tuple[IntArray, int]] = []
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for rows in _portions(frames, wire, schema):
+                if ARRIVAL in rows.column_names:
+                    arrivals.append((_sample(rows[ARRIVAL]), rows.num_rows))
+                    rows = rows.drop_columns([ARRIVAL])  # noqa: PLW2901 - nothing may hold on to a portion
+                for batch, (lane, size, slots, counts) in zip(*_segments(rows, owners), strict=True):
+                    segments.append(Segment(lane, len(segments), size, tuple(slots.tolist()), tuple(counts.tolist())))
+                    yield batch
+
         # Spark counts attempts anew in every session; an old one's task may still be writing.
         name = block_name(epoch, f"{context.taskAttemptId()}.{secrets.token_hex(4)}", task)
-        file = Folder.at(location, durable=False).write_table(name, pa.Table.from_batches(segments))
-        parts_of_lanes = tuple(
-            Segment(lane, at, size, tuple(slots.tolist()), tuple(counts.tolist()))
-            for at, (lane, size, slots, counts) in enumerate(index)
-        )
-        yield _Written(task, Block(file, parts_of_lanes), arrivals)
+        file = Folder.at(location, durable=False).write_batches(name, batches())
+        if file is not None:
+            yield _Written(task, Block(file, tuple(segments)), tuple(arrivals))
 
     return write
+
+
+def _portions(frames: Iterable[bytes], wire: pa.Schema, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield rows in their order, as many frames at a time as fit a portion, with the types of `schema`."""
+    held: list[pa.Table] = []
+    size = 0
+    for frame in frames:
+        rows = pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(frame), wire)])
+        for piece in pieces(rows, _PORTION) if rows.num_rows else ():
+            if held and size + piece.nbytes > _PORTION:
+                yield pa.concat_tables(held)
+                held, size = [], 0
+            held.append(piece.cast(schema))
+            size += piece.nbytes
+    if held:
+        yield pa.concat_tables(held)
 
 
 def _segments(
@@ -154,19 +182,15 @@ def _segments(
     return batches, index
 
 
-def _sample(rows: pa.Table) -> IntArray:
-    """Return some arrival times, evenly picked; none if rows do not say when they arrived."""
-    if ARRIVAL not in rows.column_names:
-        return np.empty(0, dtype=np.int64)
-    picked = np.linspace(0, rows.num_rows - 1, min(_SAMPLES, rows.num_rows)).astype(int)
-    times: IntArray = rows[ARRIVAL].take(pa.array(picked)).to_numpy()
-    return times
+def _sample(times: pa.ChunkedArray) -> IntArray:
+    """Return some of the times, evenly picked."""
+    picked = np.linspace(0, len(times) - 1, min(_SAMPLES, len(times))).astype(int)
+    sample: IntArray = times.take(pa.array(picked)).to_numpy()
+    return sample
 
 
 def _arrivals(written: Sequence[_Written]) -> tuple[tuple[float, float], ...]:
     """Return sampled arrival times, each with the number of rows it stands for."""
     return tuple(
-        (float(at) / 1e6, sum(segment.rows for segment in part.block.segments) / part.arrivals.size)
-        for part in written
-        for at in part.arrivals
+        (float(at) / 1e6, rows / len(times)) for part in written for times, rows in part.arrivals for at in times
     )

@@ -16,11 +16,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.types import StructType
 
-from evenflow.operators.arrays import fitted
+from evenflow.operators.arrays import fitted, pieces
 from evenflow.spark.internals import arrow_schema
 from evenflow.state import FileRef, Folder
 
 Write: TypeAlias = Callable[[DataFrame, int], None]
+_MESSAGE = 64 << 20  # bytes handed to Spark at a time
 
 
 class Sink(Protocol):
@@ -67,7 +68,8 @@ def _reader(location: str, schema: pa.Schema) -> Callable[[Iterable[pa.RecordBat
         for batch in batches:
             for row in batch.to_pylist():
                 rows = folder.read_table(FileRef(row["name"], row["size"], row["crc32"]))
-                yield from fitted(rows, schema).to_batches()
+                for piece in pieces(fitted(rows, schema), _MESSAGE):
+                    yield from piece.to_batches()
 
     return read
 

@@ -88,14 +88,20 @@ class Folder:
 
     def write_table(self, name: str, table: pa.Table) -> FileRef:
         """Write a table, one record batch per chunk; let no chunk be empty where batches are counted."""
-        with self._writing(name), self.storage.create(name) as write:
-            sink = _ChecksumSink(write)
-            options = pa.ipc.IpcWriteOptions(unify_dictionaries=True)
-            with (
-                pa.PythonFile(sink, mode="w") as file,
-                pa.ipc.new_file(file, table.schema, options=options) as writer,
-            ):
-                writer.write_table(table)
+        with self._writing_arrow(name, table.schema) as (writer, sink):
+            writer.write_table(table)
+        return FileRef(name, sink.size, sink.crc32)
+
+    def write_batches(self, name: str, batches: Iterable[pa.RecordBatch]) -> FileRef | None:
+        """Write record batches of one schema as they come, none kept; without any, no file is made."""
+        coming = iter(batches)
+        batch = next(coming, None)
+        if batch is None:
+            return None
+        with self._writing_arrow(name, batch.schema) as (writer, sink):
+            while batch is not None:
+                writer.write_batch(batch)
+                batch = next(coming, None)
         return FileRef(name, sink.size, sink.crc32)
 
     def read_table(self, ref: FileRef, *, verify: bool = True) -> pa.Table:
@@ -206,6 +212,15 @@ class Folder:
             if isinstance(error.__cause__, FileNotFoundError):
                 raise self.damaged(name, "it is missing") from error.__cause__
             raise
+
+    @contextmanager
+    def _writing_arrow(self, name: str, schema: pa.Schema) -> Iterator[tuple[Any, _ChecksumSink]]:
+        """Open an Arrow file for writing; size and checksum are known when it is closed."""
+        with self._writing(name), self.storage.create(name) as write:
+            sink = _ChecksumSink(write)
+            options = pa.ipc.IpcWriteOptions(unify_dictionaries=True)
+            with pa.PythonFile(sink, mode="w") as file, pa.ipc.new_file(file, schema, options=options) as writer:
+                yield writer, sink
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[None]:
