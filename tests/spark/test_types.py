@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everyone knows it by
 
 import evenflow as ef
 from evenflow.errors import InputError
@@ -233,3 +234,20 @@ def test_what_spark_cannot_hand_to_python_is_refused_by_name(bench: Bench) -> No
     with pytest.raises(InputError, match="column 'age' has the type interval year to month, which Spark cannot hand"):
         ef.keyed(stream, "key").apply(Anything())
     ef.keyed(stream, "key").agg(last=ef.max("at"))  # it is not needed there
+
+
+def test_large_strings_and_more_rows_than_a_portion_come_to_what_batch_does(bench: Bench) -> None:
+    spark, place = bench.spark, str(bench.place / "in")
+    rows = spark.range(0, 1400, 1, 1).selectExpr(
+        "concat('k', id % 7) as key", "id", "concat(id, repeat('x', 100000)) as text"
+    )
+    rows.write.parquet(place)  # 140 MB: a route task takes three portions
+    with settings(spark, large="true"):
+        stream = spark.readStream.schema(rows.schema).parquet(place)
+        stateful = ef.keyed(stream, "key").agg(n=ef.count(), high=ef.max("text"), last=ef.last("text"))
+        query = bench.run(stateful.balance(lanes=2, slots=8))
+        found = spark.read.parquet(str(bench.out)).selectExpr("key", "n", "md5(high)", "md5(last)")
+        expected = spark.read.parquet(place).groupBy("key").agg(F.count("*"), F.max("text"), F.max_by("text", "id"))
+        wanted = expected.toDF("key", "n", "high", "last").selectExpr("key", "n", "md5(high)", "md5(last)")
+        assert sorted(found.collect()) == sorted(wanted.collect())
+        assert query.state().selectExpr("key", "md5(last)").count() == 7
