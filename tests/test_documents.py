@@ -99,3 +99,9 @@ def test_the_example_window_can_be_planned() -> None:
     found = re.search(r"```text\n(\{.*?\n\})\n```", page, re.DOTALL)
     assert found is not None
     assert read_window_json(found[1].encode()).labels == (0, 1, 2)
+
+
+def test_where_even_stands_is_on_the_page_that_the_readme_links_to() -> None:
+    claim = re.search(r"\d+ of \d+ combinations", (ROOT / "README.md").read_text())
+    assert claim is not None
+    assert claim[0] in (ROOT / "docs" / "choosing-a-policy.md").read_text()
