@@ -63,6 +63,8 @@ KEYED = '{"n":1.5,"shop":1,"user":"ann"}', '{"n":null,"shop":2,"user":null}'
         (pa.table(ROWS).to_batches()[0], ("user", "shop"), [('["ann",1]', KEYED[0]), ("[null,2]", KEYED[1])]),
         (pa.table(ROWS), ("town",), [(None, KEYED[0]), (None, KEYED[1])]),
         (pd.DataFrame({"user": ["ann"], "n": [1]}), ("user",), [("ann", '{"n":1,"user":"ann"}')]),
+        (pd.DataFrame({"user": pd.array([None], "Int64")}), ("user",), [(None, '{"user":null}')]),
+        ({"at": pd.NaT, "null": pd.Timestamp(0)}, ("user",), [("at", "null"), ("null", '"1970-01-01T00:00:00"')]),
         (pd.Series({"ann": 1.5}), ("user",), [("ann", "1.5")]),
         ({}, ("user",), []),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from types import FunctionType
 from typing import Any
 
@@ -37,8 +38,9 @@ def _rows(rows: list[dict[str, Any]], keys: tuple[str, ...]) -> Iterator[tuple[s
 
 
 def _text(key: Any) -> str | None:
-    """Return a key as text: strings as they are, null for None, JSON for the rest."""
-    return key if key is None or isinstance(key, str) else _json(key)
+    """Return a key as text: strings as they are, JSON for the rest, None where that is null."""
+    text = key if isinstance(key, str) else _json(key)
+    return None if text == "null" and not isinstance(key, str) else text
 
 
 def _json(value: Any) -> str:
@@ -55,6 +57,11 @@ def _plain(thing: Any) -> Any:
         return thing.tolist()
     if isinstance(thing, pa.Table | pa.RecordBatch):
         return thing.to_pylist()
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and (thing is pandas.NA or thing is pandas.NaT):
+        return None
+    if isinstance(thing, datetime):  # pandas' own
+        return thing.isoformat()
     attributes = getattr(thing, "__dict__", None)
     if attributes and not isinstance(thing, type | FunctionType):
         return dict(attributes)

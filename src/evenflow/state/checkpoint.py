@@ -378,7 +378,7 @@ def _refuse_other(folder: Folder, stored: Identity, identity: Identity) -> None:
     found += differences(stored.contents, identity.contents)
     if not found:
         return
-    whats, remedies = "; ".join(each.what for each in found), ", ".join(each.remedy for each in found)
+    whats, remedies = "; ".join(each.what for each in found), ", ".join(dict.fromkeys(each.remedy for each in found))
     raise CheckpointMismatchError(
         f"checkpoint {folder.storage.address('')} is of another query, or of this one before it was changed "
         f"({whats}). To go on from it, {remedies}; or start with a new checkpoint location. It was not touched."
