@@ -39,6 +39,15 @@ def test_a_journal_is_read_back_as_it_was_written() -> None:
         assert file.table.owners.tolist() == table.owners.tolist()
 
 
+def test_a_decision_is_made_on_the_windows_that_the_policy_was_shown() -> None:
+    """Lanes that have just started are slow: on their windows too, another decision might come out."""
+    scenario = Scenario(4, 32, with_hotspot(32, 1_000, range(0, 32, 4), 0.6), 1e-3, 1_000, duration_s=12)
+    journal = simulate(scenario, policy_named("static"), options=ControllerOptions(settle_windows=3)).journal
+    file = read_window_json(write_journal_json(journal), "journal")
+    assert len(file.windows) == 12
+    assert file.shown == file.windows[3:]
+
+
 def test_entries_are_there_for_people() -> None:
     saved = json.loads(write_journal_json(recorded().journal))
     assert {"WindowClosed", "Decided"} <= {entry["kind"] for entry in saved["journal"]}

@@ -19,6 +19,7 @@ from evenflow.lane.messages import (
     EpochLoad,
     Forget,
     Hello,
+    HotKey,
     Prepare,
     Prepared,
     Release,
@@ -145,7 +146,10 @@ class Stage:
         return message
 
     def done(self, lane: int, seconds: float = 1.0, size: int = 0, *, idle_s: float = 0.0, settle: bool = True) -> Work:
-        """Do the work that a lane was told, all slots with one changed row, in `seconds` per epoch with rows."""
+        """Do the work that a lane was told, all slots with one changed row, in `seconds` per epoch with rows.
+
+        If the hottest keys of slots are asked for, each is a third of its slot's rows, and is called as the slot.
+        """
         work = self.take(lane, Work)
         slots = sorted(slot for advance in work.advances for slot in advance.slots)
         versions = {slot: advance.version for advance in work.advances for slot in advance.slots}
@@ -161,7 +165,8 @@ class Stage:
             tuple((slot, SlotRef(snapshot, versions[slot], 0, 1)) for slot in work.snapshot_slots),
         )
         loads = tuple(self._load(each.epoch, each.parts, slots, seconds, size) for each in work.inputs)
-        self.say(lane, Done(commit, loads, idle_s, 0, 0), settle=settle)
+        hot = tuple(HotKey(slot, {"key": slot}, 1 / 3, 5) for slot in work.hot_slots)
+        self.say(lane, Done(commit, loads, idle_s, 0, 0, hot), settle=settle)
         return work
 
     def answer(self, lane: int) -> bool:

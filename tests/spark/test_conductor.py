@@ -139,6 +139,52 @@ class TestPending:
         assert stage.conductor.pending_rows().tolist() == [0] * 4
 
 
+class Hopeless:
+    """A policy that names some slots and moves none."""
+
+    def __init__(self, *slots: int) -> None:
+        self.slots = slots
+
+    def propose(self, view: LoadView) -> Proposal:  # noqa: ARG002
+        return Proposal(not_curable=self.slots)
+
+
+class TestNotCurable:
+    @staticmethod
+    def epoch(stage: Stage) -> list[tuple[int, ...]]:
+        """Go through an epoch; return of which slots the lanes were asked for the hottest key."""
+        stage.accept()
+        return [stage.done(lane).hot_slots for lane in (0, 1)]
+
+    def test_the_lane_of_a_slot_is_asked_for_its_key_now_and_then(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path)
+        stage.controller.set_policy(Hopeless(3))
+        assert self.epoch(stage) == [(), ()]  # nobody knows yet
+        unknown = {"key": None, "keyShare": None, "keys": None}
+        row = {"slot": 3, "lane": 1, "share": 0.25, "since": 0}
+        assert stage.conductor.hot_spots.rows() == [row | unknown]
+        assert self.epoch(stage) == [(), (3,)]
+        assert stage.conductor.hot_spots.rows() == [row | {"key": {"key": 3}, "keyShare": 1 / 3, "keys": 5}]
+        assert [self.epoch(stage) for _ in range(19)] == [[(), ()]] * 19
+        assert self.epoch(stage) == [(), (3,)]
+
+    def test_what_is_cured_is_not_told_of_any_more(self, tmp_path: Path) -> None:
+        stage = Stage.ready(tmp_path)
+        stage.controller.set_policy(Hopeless(3))
+        for _ in range(2):
+            self.epoch(stage)
+        stage.controller.set_policy(Hopeless())
+        assert stage.conductor.hot_spots.rows() == []
+        self.epoch(stage)
+        stage.controller.set_policy(Hopeless(3, 0))
+        self.epoch(stage)
+        assert [(row["slot"], row["since"], row["key"]) for row in stage.conductor.hot_spots.rows()] == [
+            (3, 3, None),
+            (0, 3, None),
+        ]
+        assert self.epoch(stage) == [(0,), (3,)]
+
+
 class TestAtOnce:
     def test_the_source_stops_where_it_is_and_the_backlog_goes_along(self, tmp_path: Path) -> None:
         stage = Stage.ready(tmp_path)

@@ -48,7 +48,7 @@ def plan(
     """Say what a policy would move, in which steps, and how even the load is then."""
     loaded = _load(window, example)
     chosen = policy_named(policy, **_options(set_ or []))
-    answer = plan_moves(loaded.windows, loaded.table, chosen, strategy_named(strategy), perf_counter)
+    answer = plan_moves(loaded.shown, loaded.table, chosen, strategy_named(strategy), perf_counter)
     answer = answer.relabelled(loaded.labels)
     if json_:
         typer.echo(json.dumps(answer.as_dict()))

@@ -8,7 +8,7 @@ and what it refuses, with the reason, stands in the journal. The Spark engine an
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
@@ -47,7 +47,7 @@ from evenflow.model import (
     SlotId,
 )
 from evenflow.model.balance import moved_state
-from evenflow.model.slots import IntArray
+from evenflow.model.slots import FloatArray, IntArray
 from evenflow.policies import Policy, Proposal, proposal_of
 from evenflow.policies.base import policy_name, with_reason
 
@@ -174,6 +174,7 @@ class Controller:
         self._settling = self.options.settle_windows
         self._step_began_s: float | None = None  # unknown after a restart
         self._last_move_s = 0.0
+        self._not_curable: dict[SlotId, Epoch] = {}
 
     @classmethod
     def restored(
@@ -211,6 +212,17 @@ class Controller:
     def planned(self) -> tuple[Move, ...]:
         """The moves still to be announced, in order; without those of slots that are there by now."""
         return tuple(move for move in _moves_of(self._queue) if _is_to_do(move))
+
+    @property
+    def not_curable(self) -> Mapping[SlotId, Epoch]:
+        """The slots that no move can help, by the policy's newest word, and the epoch since which it says so."""
+        return self._not_curable
+
+    def slot_shares(self) -> FloatArray:
+        """Return each slot's part of the load of the newest window that counts; nothing if there is none."""
+        busy_s = self._windows[-1].slots.busy_s if self._windows else np.zeros(self._table.slots)
+        shares: FloatArray = busy_s / max(1e-12, busy_s.sum())
+        return shares
 
     @property
     def draining(self) -> tuple[LaneId, ...]:
@@ -281,6 +293,7 @@ class Controller:
         self._drop_plans(gone, Event.CANCEL)
         self._collector.restart(self._table.lanes, self._epoch, "the lanes changed")
         self._windows.clear()
+        self._not_curable = {}
 
     def request(self, moves: Sequence[Move], not_before: Epoch = 0) -> None:
         """Plan moves asked for by hand; they supersede plans for the same slots. A bad one refuses them all."""
@@ -302,7 +315,7 @@ class Controller:
 
     def set_policy(self, policy: Policy) -> None:
         """Ask another policy from now on; what is planned or under way is carried out. It starts with no memory."""
-        self.policy, self._memory = policy, None
+        self.policy, self._memory, self._not_curable = policy, None, {}
         self._collector.min_span_s = 0.0
 
     def resize(self, table: RoutingTable) -> LaneWish | None:
@@ -403,6 +416,7 @@ class Controller:
             self._record(Refused(self._epoch, Refusal.BAD_PROPOSAL, (), str(error)))
             return None
         self._memory, self._last_move_s = proposal.memory, 0.0
+        self._not_curable = {int(slot): self._not_curable.get(slot, self._epoch) for slot in proposal.not_curable}
         self._collector.min_span_s = proposal.collect_s or 0.0
         return self._dispose(proposal, view, balance)
 

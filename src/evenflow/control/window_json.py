@@ -24,7 +24,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 import numpy as np
 
-from evenflow.control.journal import Journal
+from evenflow.control.journal import Journal, WindowDropped
 from evenflow.errors import InputError
 from evenflow.model import Epoch, LaneLoad, LoadWindow, RoutingTable, SlotId, SlotLoads
 from evenflow.model.slots import FloatArray
@@ -71,18 +71,41 @@ class WindowJson(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class WindowFile:
-    """What a file holds: windows, oldest first, the newest one's table, and the slots' own numbers."""
+    """What a file holds: windows, oldest first, the newest one's table, and the slots' own numbers.
+
+    `dropped`: the epochs of windows that the query's policy was not shown, since lanes had just started, say.
+    """
 
     windows: tuple[LoadWindow, ...]
     table: RoutingTable
     labels: tuple[SlotId, ...]
     first_table: RoutingTable | None = None
+    dropped: frozenset[tuple[Epoch, Epoch]] = frozenset()
+
+    @property
+    def shown(self) -> tuple[LoadWindow, ...]:
+        """The windows to decide on: those that a policy would have been shown, and the newest."""
+        return (*(window for window in self.windows[:-1] if window.epochs not in self.dropped), self.windows[-1])
+
+
+class _EntryJson(msgspec.Struct):
+    """An entry of a saved journal: all of it is for people, but for what tells that a window was dropped."""
+
+    kind: str
+    epochs: tuple[Epoch, Epoch] | None = None
 
 
 class _JournalJson(msgspec.Struct):
-    """A saved journal; what was decided is for people."""
+    """A saved journal."""
 
     windows: list[WindowJson]
+    journal: list[_EntryJson] = []
+
+    @property
+    def dropped(self) -> frozenset[tuple[Epoch, Epoch]]:
+        return frozenset(
+            entry.epochs for entry in self.journal if entry.kind == WindowDropped.__name__ and entry.epochs
+        )
 
 
 _DECODER = msgspec.json.Decoder(WindowJson | list[WindowJson])
@@ -92,7 +115,8 @@ _JOURNAL_DECODER = msgspec.json.Decoder(_JournalJson)
 def read_window_json(text: bytes, name: str = "window") -> WindowFile:
     """Parse one window or several; every error names `name` and the field, and says what was expected."""
     try:
-        decoded = _JOURNAL_DECODER.decode(text).windows if _is_journal(text) else _DECODER.decode(text)
+        journal = _JOURNAL_DECODER.decode(text) if _is_journal(text) else None
+        decoded = journal.windows if journal else _DECODER.decode(text)
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at ")
         field = where.strip("`").removeprefix("$").lstrip(".") or "top level"
@@ -110,7 +134,8 @@ def read_window_json(text: bytes, name: str = "window") -> WindowFile:
         _window(window, labels, span, f"{name}: window {at}")
         for at, (window, span) in enumerate(zip(parsed, epochs, strict=True))
     )
-    return WindowFile(windows, table, tuple(labels.tolist()), _table(parsed[0], f"{name}: window 0"))
+    dropped = journal.dropped if journal else frozenset()
+    return WindowFile(windows, table, tuple(labels.tolist()), _table(parsed[0], f"{name}: window 0"), dropped)
 
 
 def write_journal_json(journal: Journal) -> bytes:

@@ -29,7 +29,9 @@ import msgspec
 from evenflow.errors import ProtocolError
 from evenflow.state import Advance, FileRef, LaneCommit, Segment, SlotRef
 
-PROTOCOL = 2  # raised when the meaning of a message changes; a lane of another version is refused
+PROTOCOL = 3  # raised when the meaning of a message changes; a lane of another version is refused
+
+KeyValue: TypeAlias = bool | int | float | str | None
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
@@ -132,12 +134,16 @@ class EpochInput(msgspec.Struct, frozen=True):
 
 
 class Work(msgspec.Struct, frozen=True, tag=True):
-    """Fold these epochs, oldest first, which advances these slots; also write snapshots of some of them."""
+    """Fold these epochs, oldest first, which advances these slots; also write snapshots of some of them.
+
+    `hot_slots`: those of which the driver would like to know the most frequent key.
+    """
 
     epoch: int
     advances: tuple[Advance, ...]
     inputs: tuple[EpochInput, ...]
     snapshot_slots: tuple[int, ...] = ()
+    hot_slots: tuple[int, ...] = ()
 
 
 class SlotColumns(msgspec.Struct, frozen=True):
@@ -159,6 +165,18 @@ class EpochLoad(msgspec.Struct, frozen=True):
     crowded_s: float = 0.0
 
 
+class HotKey(msgspec.Struct, frozen=True):
+    """The most frequent key of a slot's rows: its columns, its share of the rows, and how many keys there were.
+
+    Of many rows a sample is looked at.
+    """
+
+    slot: int
+    key: dict[str, KeyValue]
+    share: float
+    keys: int
+
+
 class Done(msgspec.Struct, frozen=True, tag=True):
     """The work is done and its files are written; they count once the coordinator commits them."""
 
@@ -167,6 +185,7 @@ class Done(msgspec.Struct, frozen=True, tag=True):
     idle_s: float
     state_rows: int
     state_bytes: int
+    hot_keys: tuple[HotKey, ...] = ()
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):

@@ -17,6 +17,7 @@ import pyarrow as pa
 from evenflow.errors import EvenflowError, ProtocolError
 from evenflow.lane.background import Background, Future, Inline
 from evenflow.lane.faults import Faults
+from evenflow.lane.hot_keys import KeyCounter
 from evenflow.lane.loading import by_slot, places_of, rows_of, tables_of
 from evenflow.lane.messages import (
     Adopt,
@@ -243,7 +244,8 @@ class LaneWorker:
         idle_s, lane = began - self._idle_since, self.config.lane
         self._check(message)
         self.faults.reach("lane.before-fold", lane, message.epoch)
-        folded, records = self._fold(message)
+        counter = KeyCounter(self.config.keys, message.hot_slots)
+        folded, records = self._fold(message, counter)
         self.faults.reach("lane.folded", lane, message.epoch)
         commit = self._write(message, folded)
         self.faults.reach("lane.changes-written", lane, message.epoch)
@@ -254,12 +256,13 @@ class LaneWorker:
         # A lane that is kept to a pace stands for a machine of its own: what else runs here is not on its cores.
         paced = self.config.rows_per_second is not None
         needed_s = busy_s if paced else min(busy_s, self.needed() - needed)
+        hot_keys = counter.hottest()  # for people to know: no cost of the slots
         self._idle_since = self.clock()
         held = np.zeros(self.config.slots, dtype=bool)
         held[list(self._versions)] = True
         sizes, keys = self._resident.slot_bytes() * held, self._resident.slot_rows() * held
         loads = self._loads(records, folded, busy_s, needed_s, sizes)
-        return Done(commit, loads, idle_s, int(keys.sum()), int(sizes.sum()))
+        return Done(commit, loads, idle_s, int(keys.sum()), int(sizes.sum()), hot_keys)
 
     def _check(self, message: Work) -> None:
         """Refuse work that does not begin where the slots are: rows would be folded twice, or not at all."""
@@ -272,13 +275,14 @@ class LaneWorker:
                     f"it is at {self._versions[wrong[0]]}"
                 )
 
-    def _fold(self, message: Work) -> tuple[dict[int, Folded], dict[int, IntArray]]:
+    def _fold(self, message: Work, counter: KeyCounter) -> tuple[dict[int, Folded], dict[int, IntArray]]:
         """Fold the epochs one by one, so that what each puts out does not depend on how many come together."""
         folded, records = {}, {}
         for each in message.inputs:
             rows, slots = rows_of(self.folder, each.parts, self.config.schema)
             records[each.epoch] = np.bincount(slots, minlength=self.config.slots)
             self._must_hold(np.flatnonzero(records[each.epoch]).tolist(), "fold rows of")
+            counter.add(rows, slots)
             if rows.num_rows:
                 folded[each.epoch] = self._resident.fold(rows, slots, each.epoch)
             if self.config.complete and self.config.publishes:

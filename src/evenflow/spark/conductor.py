@@ -54,6 +54,7 @@ from evenflow.migration import Event
 from evenflow.model import Epoch, LaneId, LaneLoad, LoadReport, Move, RoutingTable, SlotId, SlotLoads
 from evenflow.model.slots import BoolArray, IntArray
 from evenflow.spark.coordinator import Joined, LaneEvent, Lost, Said
+from evenflow.spark.hot_spots import HotSpots
 from evenflow.state import Advance, Checkpoint, EpochRecord, LaneCommit, SlotRef
 
 Handover: TypeAlias = Literal["at the timestamp", "at once"]
@@ -134,6 +135,7 @@ class Conductor:
     faults: Faults = field(default_factory=Faults)
     clock: Callable[[], float] = time.time
     on_done: Callable[[Done], None] = lambda _done: None
+    hot_spots: HotSpots = field(init=False)
     _lanes: dict[LaneId, _Lane] = field(default_factory=dict)
     _slots: _Slots = field(init=False)
     _moves: dict[SlotId, tuple[Move, Epoch]] = field(default_factory=dict)  # told, and not settled
@@ -150,6 +152,7 @@ class Conductor:
     def __post_init__(self) -> None:
         """Start with all slots absent, to be held by the lanes of the controller's table."""
         self._slots = _Slots.under(self.controller.table)
+        self.hot_spots = HotSpots(self.controller)
 
     # --- lanes come and go ---------------------------------------------------------------------------------------
 
@@ -472,7 +475,8 @@ class Conductor:
         epochs = [epoch for epoch in pending if epoch in new or any(a.since < epoch <= a.version for a in advances)]
         inputs = tuple(EpochInput(epoch, self._parts(epoch, lane, since, until)) for epoch in epochs)
         due = tuple(slot for slot in self._due_snapshots() if until[slot] > since[slot])
-        return Work(max(last, *epochs), advances, inputs, due)
+        hot = self.hot_spots.to_ask((slot for advance in advances for slot in advance.slots), last)
+        return Work(max(last, *epochs), advances, inputs, due, hot)
 
     def _due_snapshots(self) -> list[SlotId]:
         """Return the slots to snapshot next; none of which a copy is made ahead, it needs the changes since."""
@@ -539,6 +543,7 @@ class Conductor:
         if rows and busy_s:
             status.rows_per_s = rows / busy_s
         self.on_done(done)
+        self.hot_spots.heard(work.epoch, done.hot_keys)
         newer = [load for load in done.loads if load.epoch > status.epoch]
         status.spare_s += done.idle_s
         for load in done.loads:

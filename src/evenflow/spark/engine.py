@@ -95,6 +95,7 @@ class Engine:
         """Share one lock."""
         self._changed = threading.Condition(self._lock)
         self.conductor.on_done = self.progress.lane_done
+        self.progress.not_curable = self.conductor.hot_spots.rows
         self.journal.heard = JournalLog(self.log)
         self._slow_commit = Slow(self.log, "a commit to the checkpoint", _SLOW_COMMIT_S)
         self.publisher = Publisher(

@@ -96,6 +96,7 @@ class Progress:
     query_id: str
     name: str | None
     clock: Callable[[], float] = time.time
+    not_curable: Callable[[], list[dict[str, Any]]] = list  # the slots that no move can help
     _recent: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_KEPT))
     _open: dict[Epoch, _Open] = field(default_factory=dict)
     _lanes: dict[LaneId, Done] = field(default_factory=dict)
@@ -151,6 +152,7 @@ class Progress:
                     "lag": lag,
                     "lanes": self._lane_rows(over.lanes),
                     "imbalance": {"maxOverMean": max_over_mean(busy), "spread": spread(busy)} if busy else {},
+                    "notCurable": self.not_curable(),
                     "moves": len(record.moves),
                     "tableVersion": record.table_version,
                     "state": {
