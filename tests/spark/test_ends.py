@@ -181,7 +181,9 @@ def test_a_full_disk_is_named(bench: Bench, listener: Listener, monkeypatch: pyt
     assert read_published(bench.out) == Expected([one_bid_per_key(0), one_bid_per_key(1)]).published
 
 
-def test_a_stop_while_all_are_busy_is_no_failure(bench: Bench, listener: Listener) -> None:
+def test_a_stop_while_all_are_busy_is_no_failure(
+    bench: Bench, listener: Listener, caplog: pytest.LogCaptureFixture
+) -> None:
     """By our handle and by Spark's; Spark's thread has a batch in hand, and the sink is in the middle of an epoch."""
     bench.feed(*(one_bid_per_key(epoch) for epoch in range(4)))
     in_sink, go_on = threading.Event(), threading.Event()
@@ -230,6 +232,7 @@ def test_a_stop_while_all_are_busy_is_no_failure(bench: Bench, listener: Listene
     threading.Timer(0.1, go_on.set).start()
     active[0].stop()
     stopped_without_error(again, listener, bench.spark)
+    assert "InterruptedBySpark" not in caplog.text, "nor does Py4J's log"
     go_on.set()
     query = bench.start(totals(bench.stream()).balance(lanes=2, slots=8))
     query.processAllAvailable()

@@ -9,6 +9,7 @@ has no way from a StructType to an Arrow schema without running a job. `ArrowArr
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from dataclasses import dataclass
@@ -190,6 +191,14 @@ class InterruptedBySpark(Exception):  # noqa: N818 - it is no error
     def __init__(self) -> None:
         """Say it in the words that Spark looks for."""
         super().__init__(_INTERRUPTED)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Tell whether a line of Py4J's log is any: it takes our way of giving back Spark's thread for an error."""
+    return not (record.exc_info and isinstance(record.exc_info[1], InterruptedBySpark))
+
+
+logging.getLogger("py4j.clientserver").addFilter(_is_news)
 
 
 def carry_error(query: StreamingQuery, text: str) -> None:
