@@ -90,7 +90,9 @@ BALANCE: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "message"), BALANCE, ids=lambda given: str(given)[:40])
+@pytest.mark.parametrize(
+    ("given", "message"), BALANCE, ids=[f"{', '.join(given)}: {message[:40]}" for given, message in BALANCE]
+)
 def test_arguments_that_balance_cannot_use(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         described().balance(**given)
