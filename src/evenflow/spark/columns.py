@@ -148,7 +148,7 @@ class StreamColumns:
         return output_of(self.stream)
 
     def _refuse_sessions(self, who: str, column: Column, expression: Expression) -> None:
-        """Refuse sessions made on the way: Spark merges them when it groups, and a selected one is its row's alone."""
+        """Refuse sessions made on the way: Spark joins them when it groups, and a selected one is its row's alone."""
         if not expression.sessions <= set(self._identities):
             raise InputError(f"{who}: {column_text(column)} is of a session, and sessions are not there yet")
 
