@@ -45,8 +45,8 @@ and the cross table in view. Runs on Spark had simulations of low priority besid
 which were run again alone after a look: beside other work E12 had differed. AF-E11 and E12 on Spark stood here as
 "shape holds" though no episode was relieved: code and printed rule said different things. Since then a rule is one
 object, which prints the sentence and gives the verdict, and a result keeps the values that it was judged on: with runs
-from before, those that are printed or drawn. E12 and GZ-E4 on Spark were then run again, alone, for pictures that could
-be read: E12 relieved 1 of 5 episodes, where the run before had relieved none and differed. It is on the edge.
+from before, those that are printed or drawn. E11, E12 and GZ-E4 on Spark were then run again, alone, for pictures that
+can be read: E12 relieved 1 of 5 episodes, where the run before had relieved none and differed. It is on the edge.
 
 Made stricter after a look: GZ-E2 judges the paper's four algorithms only; GZ-E3 judges deviations as well as means;
 GZ-E5 compares all four columns of Table 2; GZ-E6 and E7 take the median over the seeds of each run's value; GZ-E7
