@@ -18,9 +18,9 @@ from functools import partial
 from typing import Any, Literal, TypeAlias
 from unittest import mock
 
+from evenflow.lane.events import LaneEvent, Said
 from evenflow.lane.messages import Adopt, Adopted, Done, FromLane, Prepare, Prepared, Release, Released, ToLane, Work
 from evenflow.spark.conductor import Conductor, Handover
-from evenflow.spark.coordinator import LaneEvent, Said
 from evenflow.state import EpochRecord
 
 Victim: TypeAlias = Literal["source", "target", "driver"]

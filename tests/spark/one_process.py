@@ -24,6 +24,7 @@ from evenflow.control import Controller, ControllerOptions, ControllerState
 from evenflow.errors import EvenflowError, InputError
 from evenflow.lane import LaneConfig, LaneWorker
 from evenflow.lane.cut import Portion, read
+from evenflow.lane.events import Joined, LaneEvent, Lost, Said
 from evenflow.lane.faults import Faults
 from evenflow.lane.messages import PROTOCOL, Failed, FromLane, Hello, Stop, ToLane, Work
 from evenflow.migration import strategy_named
@@ -31,8 +32,8 @@ from evenflow.model import Move, RoutingTable
 from evenflow.operators import SLOT
 from evenflow.policies import Policy, policy_named
 from evenflow.spark.conductor import Conductor, Handover
-from evenflow.spark.coordinator import Coordinator, Joined, LaneEvent, Lost, Said
 from evenflow.spark.engine import Engine, initial_table
+from evenflow.spark.lane_links import LaneLinks
 from evenflow.spark.progress import Progress
 from evenflow.spark.route import Routed, Router, _segments
 from evenflow.state import Block, FileRef, Folder, Identity, Segment, block_name
@@ -71,7 +72,7 @@ class _Attempt:
 
 @dataclass
 class Lanes:
-    """Stands for the coordinator. `mischief` is the chance that a lane dies between two steps."""
+    """Stands for the links. `mischief` is the chance that a lane dies between two steps."""
 
     config: LaneConfig
     chance: Chance
@@ -300,7 +301,7 @@ class World:
 
     @property
     def links(self) -> Lanes:
-        return cast("Lanes", self.engine.coordinator)
+        return cast("Lanes", self.engine.links)
 
     def restart(self) -> None:
         """Start the query as a new driver would; if that dies, start again."""
@@ -410,14 +411,14 @@ class World:
                 warm_up_windows=1, copy_ahead_bytes=self.rng.choice(self.copy_ahead), min_lanes=1, max_lanes=4
             ),
         )
-        coordinator = cast("Coordinator", Lanes(config, chance, self.rng, self.mischief))
+        links = cast("LaneLinks", Lanes(config, chance, self.rng, self.mischief))
         handover = self.rng.choice(self.handovers)
-        conductor = Conductor(checkpoint, controller, coordinator, handover, most_losses=1 << 30, faults=chance)
+        conductor = Conductor(checkpoint, controller, links, handover, most_losses=1 << 30, faults=chance)
         return Engine(
             spark=cast("Any", None),
             checkpoint=checkpoint,
             controller=controller,
-            coordinator=coordinator,
+            links=links,
             conductor=conductor,
             router=cast("Router", Source(config.location, self.rng)),
             sink=self.shop,

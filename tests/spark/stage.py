@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from evenflow.control import Controller, ControllerOptions
+from evenflow.lane.events import Joined, Lost, Said
 from evenflow.lane.messages import (
     PROTOCOL,
     Adopt,
@@ -32,7 +33,6 @@ from evenflow.migration import strategy_named
 from evenflow.model import Contents, Move, RoutingTable
 from evenflow.policies import policy_named
 from evenflow.spark.conductor import Conductor, Handover
-from evenflow.spark.coordinator import Joined, Lost, Said
 from evenflow.state import (
     Block,
     Checkpoint,

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from evenflow.control.journal import PhaseChanged
 from evenflow.errors import EvenflowError, LaneFailedError
+from evenflow.lane.events import Said
 from evenflow.lane.messages import Adopt, Done, Failed, Forget, Prepare, Prepared, Release, Work
 from evenflow.migration import Event, Phase
 from evenflow.model import LoadView
 from evenflow.policies import Proposal
-from evenflow.spark.coordinator import Said
 from evenflow.state import Advance, LaneCommit
 from tests.spark.stage import Stage, folded
 

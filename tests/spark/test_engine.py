@@ -155,7 +155,7 @@ def test_a_lane_that_loads_may_take_long_and_one_that_never_comes_may_not(
     running = World(tmp_path, random.Random(6), lanes=2).engine
     monkeypatch.setattr(running.conductor, "missing", lambda: [1])
     running._refuse_to_wait(deadline=0.0)
-    monkeypatch.setattr(running.coordinator, "has_come", lambda lane: lane != 1)
+    monkeypatch.setattr(running.links, "has_come", lambda lane: lane != 1)
     with pytest.raises(EvenflowError, match=r"lanes \[1\] do not start"):
         running._refuse_to_wait(deadline=0.0)
 

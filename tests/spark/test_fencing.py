@@ -1,4 +1,4 @@
-"""Attempts of lanes at the coordinator, over real sockets: the newest counts, an older one gets no word in."""
+"""Attempts of lanes at the links, over real sockets: the newest counts, an older one gets no word in."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from typing import Any, cast
 import pytest
 
 from evenflow.lane import LaneConfig
+from evenflow.lane.events import Joined, LaneEvent, Lost, Said
 from evenflow.lane.messages import PROTOCOL, Adopt, Done, EpochLoad, Hello, SlotColumns, Stop, decode_to_lane, encode
 from evenflow.log import QueryLog
-from evenflow.spark.coordinator import Coordinator, Joined, LaneEvent, Lost, Said
+from evenflow.spark.lane_links import LaneLinks
 from evenflow.state import Advance, LaneCommit
 from tests.spark.calculations import SCHEMA, Totals
 from tests.spark.streams import until
@@ -36,8 +37,8 @@ class Context:
 
 
 @pytest.fixture
-def coordinator() -> Iterator[Coordinator]:
-    made = Coordinator(cast("Any", Context()), cast("Any", None), "group", QueryLog("test"))
+def links() -> Iterator[LaneLinks]:
+    made = LaneLinks(cast("Any", Context()), cast("Any", None), "group", QueryLog("test"))
     yield made
     made.stop()
 
@@ -46,8 +47,8 @@ def hello(lane: int = 0, incarnation: int = 0, attempt: int = 0, protocol: int =
     return Hello(protocol, lane, incarnation, attempt, 1, "here", "driver", RUN)
 
 
-def connected(coordinator: Coordinator, said: Hello) -> Connection:
-    connection = Client(cast("tuple[str, int]", coordinator._address), authkey=coordinator._key)
+def connected(links: LaneLinks, said: Hello) -> Connection:
+    connection = Client(cast("tuple[str, int]", links._address), authkey=links._key)
     connection.send_bytes(encode(said))
     return connection
 
@@ -57,8 +58,8 @@ def done(epoch: int, attempt: str) -> Done:
     return Done(commit, (EpochLoad(epoch, SlotColumns((4,), (9,), (0.5,), (64,)), 9, 0.5),), 0.25, 2, 64)
 
 
-def heard(coordinator: Coordinator) -> LaneEvent:
-    return coordinator.events.get(timeout=10)
+def heard(links: LaneLinks) -> LaneEvent:
+    return links.events.get(timeout=10)
 
 
 def is_hung_up(connection: Connection) -> bool:
@@ -69,67 +70,67 @@ def is_hung_up(connection: Connection) -> bool:
     return False
 
 
-def test_the_newest_attempt_counts_and_the_one_before_is_fenced_off(coordinator: Coordinator) -> None:
+def test_the_newest_attempt_counts_and_the_one_before_is_fenced_off(links: LaneLinks) -> None:
     first, second = hello(attempt=0), hello(attempt=1)
-    old = connected(coordinator, first)
-    assert heard(coordinator) == Joined(first)
-    new = connected(coordinator, second)
-    assert [heard(coordinator), heard(coordinator)] == [Lost(0, first.token), Joined(second)]
+    old = connected(links, first)
+    assert heard(links) == Joined(first)
+    new = connected(links, second)
+    assert [heard(links), heard(links)] == [Lost(0, first.token), Joined(second)]
     assert is_hung_up(old)
-    assert coordinator.hello_of(0) == second
-    assert not coordinator.send(0, first.token, Stop())
-    assert coordinator.send(0, second.token, Adopt(()))
+    assert links.hello_of(0) == second
+    assert not links.send(0, first.token, Stop())
+    assert links.send(0, second.token, Adopt(()))
     assert decode_to_lane(new.recv_bytes()) == Adopt(())
     new.send_bytes(encode(done(3, second.token)))
-    assert heard(coordinator) == Said(0, second.token, done(3, second.token))
+    assert heard(links) == Said(0, second.token, done(3, second.token))
 
 
-def test_what_a_fenced_attempt_says_bears_its_own_name(coordinator: Coordinator) -> None:
+def test_what_a_fenced_attempt_says_bears_its_own_name(links: LaneLinks) -> None:
     """The engine counts what bears the newest token; a word that was on its way does not get another one."""
     first, second = hello(attempt=0), hello(attempt=1)
-    old = connected(coordinator, first)
-    assert heard(coordinator) == Joined(first)
-    new = connected(coordinator, second)
+    old = connected(links, first)
+    assert heard(links) == Joined(first)
+    new = connected(links, second)
     with contextlib.suppress(OSError):
         old.send_bytes(encode(done(3, first.token)))
     new.send_bytes(encode(done(3, second.token)))
     said: list[LaneEvent] = []
     while not said or said[-1] != Said(0, second.token, done(3, second.token)):
-        said.append(heard(coordinator))
+        said.append(heard(links))
     late = [event for event in said[:-1] if isinstance(event, Said)]
     assert all(event.token == first.token for event in late)
 
 
 @pytest.mark.parametrize("late", [hello(attempt=0), hello(attempt=1), hello(incarnation=0, attempt=9)])
-def test_an_attempt_that_is_not_newer_is_not_let_in(coordinator: Coordinator, late: Hello) -> None:
+def test_an_attempt_that_is_not_newer_is_not_let_in(links: LaneLinks, late: Hello) -> None:
     newest = hello(incarnation=1 if late.attempt == 9 else 0, attempt=1 if late.attempt < 9 else 0)
-    keep = connected(coordinator, newest)
-    assert heard(coordinator) == Joined(newest)
-    assert is_hung_up(connected(coordinator, late))
-    assert coordinator.hello_of(0) == newest
-    assert coordinator.send(0, newest.token, Stop())
+    keep = connected(links, newest)
+    assert heard(links) == Joined(newest)
+    assert is_hung_up(connected(links, late))
+    assert links.hello_of(0) == newest
+    assert links.send(0, newest.token, Stop())
     keep.close()
-    assert heard(coordinator) == Lost(0, newest.token)
+    assert heard(links) == Lost(0, newest.token)
 
 
-def test_a_lost_lane_is_noticed_and_a_newer_attempt_is_let_in(coordinator: Coordinator) -> None:
-    connected(coordinator, hello()).close()
-    assert [heard(coordinator), heard(coordinator)] == [Joined(hello()), Lost(0, hello().token)]
-    assert not coordinator.send(0, hello().token, Stop())
-    keep = connected(coordinator, hello(incarnation=1))
-    assert heard(coordinator) == Joined(hello(incarnation=1))
+def test_a_lost_lane_is_noticed_and_a_newer_attempt_is_let_in(links: LaneLinks) -> None:
+    connected(links, hello()).close()
+    assert [heard(links), heard(links)] == [Joined(hello()), Lost(0, hello().token)]
+    assert not links.send(0, hello().token, Stop())
+    keep = connected(links, hello(incarnation=1))
+    assert heard(links) == Joined(hello(incarnation=1))
     keep.close()
 
 
 def test_who_comes_and_goes_is_told_in_the_order_in_which_it_happens(
-    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+    links: LaneLinks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Told later, the end of an attempt could come after the next one's hello, and nobody would listen any more."""
     told: list[tuple[type, bool]] = []
-    monkeypatch.setattr(coordinator.events, "put", lambda event: told.append((type(event), coordinator._lock.locked())))
-    first = connected(coordinator, hello(attempt=0))
+    monkeypatch.setattr(links.events, "put", lambda event: told.append((type(event), links._lock.locked())))
+    first = connected(links, hello(attempt=0))
     until(lambda: len(told) == 1, "the first is there", 10)
-    second = connected(coordinator, hello(attempt=1))
+    second = connected(links, hello(attempt=1))
     until(lambda: len(told) == 3, "the second is there", 10)
     assert is_hung_up(first)
     second.close()
@@ -137,34 +138,34 @@ def test_who_comes_and_goes_is_told_in_the_order_in_which_it_happens(
     assert told == [(Joined, True), (Lost, True), (Joined, True), (Lost, True)]
 
 
-def test_strangers_get_no_word_in_and_hold_up_nobody(coordinator: Coordinator) -> None:
-    address = cast("tuple[str, int]", coordinator._address)
+def test_strangers_get_no_word_in_and_hold_up_nobody(links: LaneLinks) -> None:
+    address = cast("tuple[str, int]", links._address)
     silent = socket.create_connection(address)  # says nothing, for ever
     with pytest.raises(AuthenticationError):
         Client(address, authkey=b"another key")
-    babbler = Client(address, authkey=coordinator._key)
+    babbler = Client(address, authkey=links._key)
     babbler.send_bytes(b"no message at all")
     assert is_hung_up(babbler)
-    assert is_hung_up(connected(coordinator, hello(protocol=PROTOCOL + 1)))
-    keep = connected(coordinator, hello(lane=5))
-    assert heard(coordinator) == Joined(hello(lane=5))
+    assert is_hung_up(connected(links, hello(protocol=PROTOCOL + 1)))
+    keep = connected(links, hello(lane=5))
+    assert heard(links) == Joined(hello(lane=5))
     with pytest.raises(queue.Empty):
-        coordinator.events.get_nowait()
+        links.events.get_nowait()
     keep.close()
     silent.close()
 
 
 def test_stop_tells_the_lanes_lets_nobody_in_and_leaves_no_thread() -> None:
     before = set(threading.enumerate())
-    coordinator = Coordinator(cast("Any", Context()), cast("Any", None), "group", QueryLog("test"))
-    lane = connected(coordinator, hello())
-    assert heard(coordinator) == Joined(hello())
-    coordinator.stop()
+    links = LaneLinks(cast("Any", Context()), cast("Any", None), "group", QueryLog("test"))
+    lane = connected(links, hello())
+    assert heard(links) == Joined(hello())
+    links.stop()
     assert isinstance(decode_to_lane(lane.recv_bytes()), Stop)
     assert is_hung_up(lane)
     with pytest.raises((OSError, EOFError)):
-        connected(coordinator, hello(lane=1)).recv_bytes()
-    until(lambda: set(threading.enumerate()) <= before, "the coordinator's threads end", 10)
+        connected(links, hello(lane=1)).recv_bytes()
+    until(lambda: set(threading.enumerate()) <= before, "the links's threads end", 10)
 
 
 # --- lanes that come and go --------------------------------------------------------------------------------------
@@ -201,22 +202,22 @@ class Job:
 
 
 @pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[Coordinator]:
+def jobs(tmp_path: Path) -> Iterator[LaneLinks]:
     config = LaneConfig(0, str(tmp_path), Totals.operator, SCHEMA, ("key",), 4)
-    made = Coordinator(cast("Any", Jobs()), lambda lane: replace(config, lane=lane), "group", QueryLog("test"))
+    made = LaneLinks(cast("Any", Jobs()), lambda lane: replace(config, lane=lane), "group", QueryLog("test"))
     yield made
     made.stop()
 
 
-def joined(coordinator: Coordinator) -> Hello:
+def joined(links: LaneLinks) -> Hello:
     """Return the next attempt to come; that old ones go is passed over."""
     while True:
-        event = heard(coordinator)
+        event = heard(links)
         if isinstance(event, Joined):
             return event.hello
 
 
-def test_a_lane_that_was_retired_and_comes_back_at_once_is_one_lane(jobs: Coordinator) -> None:
+def test_a_lane_that_was_retired_and_comes_back_at_once_is_one_lane(jobs: LaneLinks) -> None:
     """Its old job must not be submitted again: the two would fence each other off for ever."""
     context = cast("Jobs", jobs._context)
     jobs.start(2)
@@ -232,7 +233,7 @@ def test_a_lane_that_was_retired_and_comes_back_at_once_is_one_lane(jobs: Coordi
     assert not [event for event in list(jobs.events.queue) if isinstance(event, Joined)]
 
 
-def test_an_attempt_of_a_lane_that_was_retired_is_not_let_in(jobs: Coordinator) -> None:
+def test_an_attempt_of_a_lane_that_was_retired_is_not_let_in(jobs: LaneLinks) -> None:
     jobs.start(2)
     last = joined(jobs)
     jobs.retire(2)

@@ -1,8 +1,8 @@
-"""What the coordinator and a lane say to each other: typed values, one per frame, checked on arrival.
+"""What the driver and a lane say to each other: typed values, one per frame, checked on arrival.
 
 ::
 
-    coordinator                         lane
+    driver                              lane
                     ◀── Hello ─────────  who I am, which attempt
         Adopt ─────▶                     load these slots; serve the others meanwhile
                     ◀── Adopted ───────  they are resident
@@ -178,7 +178,7 @@ class HotKey(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """The work is done and its files are written; they count once the coordinator commits them."""
+    """The work is done and its files are written; they count once the driver commits them."""
 
     commit: LaneCommit
     loads: tuple[EpochLoad, ...]
@@ -224,7 +224,7 @@ def decode_to_lane(frame: bytes) -> ToLane:
 
 
 def decode_from_lane(frame: bytes) -> FromLane:
-    """Read a frame on the coordinator's side."""
+    """Read a frame on the driver's side."""
     message: FromLane = _decoded(_from_lane, frame)
     return message
 

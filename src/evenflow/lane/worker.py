@@ -297,7 +297,7 @@ class LaneWorker:
         return folded, records
 
     def _write(self, message: Work, folded: dict[int, Folded]) -> LaneCommit:
-        """Write changes, outputs and snapshots; nothing counts before the coordinator commits it."""
+        """Write changes, outputs and snapshots; nothing counts before the driver commits it."""
         lane, epoch, attempt = self.config.lane, message.epoch, self._file()
         changes = _latest([each.changes for each in folded.values() if each.changes.num_rows])
         outputs = tuple(

@@ -30,6 +30,7 @@ import numpy.typing as npt
 from evenflow.control import Ack, Controller, LaneWish
 from evenflow.control.journal import StateMoved
 from evenflow.errors import EvenflowError, LaneFailedError
+from evenflow.lane.events import Joined, LaneEvent, Lost, Said
 from evenflow.lane.faults import Faults
 from evenflow.lane.loading import committed_slot
 from evenflow.lane.messages import (
@@ -53,7 +54,6 @@ from evenflow.lane.messages import (
 from evenflow.migration import Event
 from evenflow.model import Epoch, LaneId, LaneLoad, LoadReport, Move, RoutingTable, SlotId, SlotLoads
 from evenflow.model.slots import BoolArray, IntArray
-from evenflow.spark.coordinator import Joined, LaneEvent, Lost, Said
 from evenflow.spark.hot_spots import HotSpots
 from evenflow.state import Advance, Checkpoint, EpochRecord, LaneCommit, SlotRef
 

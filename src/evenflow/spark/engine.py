@@ -38,6 +38,7 @@ from evenflow.control.journal import Journal
 from evenflow.errors import EvenflowError, InputError, StoppedError, TakenOverError
 from evenflow.lane import LaneConfig
 from evenflow.lane.cut import Cut, cut_of
+from evenflow.lane.events import Joined, LaneEvent
 from evenflow.lane.faults import Faults
 from evenflow.log import QueryLog, Slow
 from evenflow.model import LaneId, Move, RoutingTable, SlotId
@@ -45,7 +46,7 @@ from evenflow.model.slots import FloatArray
 from evenflow.policies import Policy, starting_table
 from evenflow.policies.base import policy_name
 from evenflow.spark.conductor import Conductor
-from evenflow.spark.coordinator import Coordinator, Joined, LaneEvent
+from evenflow.spark.lane_links import LaneLinks
 from evenflow.spark.progress import EpochTimes, Progress
 from evenflow.spark.publisher import Publisher
 from evenflow.spark.route import Router
@@ -68,7 +69,7 @@ class Engine:
     spark: SparkSession
     checkpoint: Checkpoint
     controller: Controller
-    coordinator: Coordinator
+    links: LaneLinks
     conductor: Conductor
     router: Router
     sink: InitVar[Sink]
@@ -114,7 +115,7 @@ class Engine:
         self.checkpoint.sweep_orphans()
         for lane in self.controller.table.lanes:
             self.conductor.add_lane(lane)
-            self.coordinator.start(lane)
+            self.links.start(lane)
         if self.threaded:
             self._start_thread("conduct", self._conduct)
         self._wait_for(lambda: not self.conductor.missing(), time.monotonic() + self.lane_start_s)
@@ -151,7 +152,7 @@ class Engine:
                 " and ".join(hung),
                 patience_s,
             )
-        self.coordinator.stop()
+        self.links.stop()
 
     def drain(self) -> None:
         """Wait until everything that was accepted is published."""
@@ -296,13 +297,13 @@ class Engine:
         """Return what has come; if other lanes are at work, wait a moment for them: one commit does for all."""
         events: list[LaneEvent] = []
         with contextlib.suppress(queue.Empty):
-            events.append(self.coordinator.events.get(timeout=_POLL_S))
+            events.append(self.links.events.get(timeout=_POLL_S))
             with self._lock:
                 expected = self.conductor.lanes_at_work
             deadline = time.monotonic() + _GATHER_S
             while self.threaded:
                 left_s = deadline - time.monotonic() if len(events) < expected else 0.0
-                events.append(self.coordinator.events.get(block=left_s > 0, timeout=max(0.0, left_s)))
+                events.append(self.links.events.get(block=left_s > 0, timeout=max(0.0, left_s)))
         return events
 
     def _settle(self) -> None:
@@ -327,7 +328,7 @@ class Engine:
                 self.controller.lanes_changed(self.controller.table.lanes)  # there is no room: go on as it is
         for lane in wish.retire:
             self.conductor.remove_lane(lane)
-            self.coordinator.retire(lane)
+            self.links.retire(lane)
         if wish.retire:
             self.controller.lanes_changed([lane for lane in self.controller.table.lanes if lane not in wish.retire])
             self.progress.lanes_are(self.controller.table.lanes)
@@ -342,7 +343,7 @@ class Engine:
         first = max(self.conductor.lanes) + 1
         for lane in range(first, first + count):
             self.conductor.add_lane(lane)
-            self.coordinator.start(lane)
+            self.links.start(lane)
             self._joining.add(lane)
 
     def _welcome(self) -> None:
@@ -387,17 +388,17 @@ class Engine:
     def _refuse_to_wait(self, deadline: float) -> None:
         """Raise if a lane will not come: its job fails time and again, or takes too long. One that loads state may."""
         missing = self.conductor.missing()
-        module = next(filter(None, map(self.coordinator.missing_module, missing)), None)
+        module = next(filter(None, map(self.links.missing_module, missing)), None)
         if module is not None:
             raise EvenflowError(
                 f"the Python of Spark's executors has no module {module!r}: install it there (pip install in their "
                 f"image, or an environment sent along with spark.archives), or send it with --py-files {module}.zip "
                 f"if what it needs itself is there. See docs/deploy.md"
             )
-        hopeless = [lane for lane in missing if self.coordinator.failures_in_a_row(lane) >= _HOPELESS]
-        late = [lane for lane in missing if not self.coordinator.has_come(lane) and time.monotonic() > deadline]
+        hopeless = [lane for lane in missing if self.links.failures_in_a_row(lane) >= _HOPELESS]
+        late = [lane for lane in missing if not self.links.has_come(lane) and time.monotonic() > deadline]
         if hopeless or late:
-            said = self.coordinator.last_failure((hopeless or late)[0])
+            said = self.links.last_failure((hopeless or late)[0])
             raise EvenflowError(
                 f"lanes {hopeless or late} do not start (waited up to {self.lane_start_s:g} s). Spark says: "
                 f"{said or 'nothing; are all task slots taken by other jobs?'}"

@@ -1,4 +1,4 @@
-"""A lane as a long-running Spark task: it connects back to the coordinator and serves it until told to stop."""
+"""A lane as a long-running Spark task: it connects back to the driver and serves it until told to stop."""
 
 from __future__ import annotations
 

@@ -20,10 +20,10 @@ from evenflow.policies import Policy, policy_of
 from evenflow.policies.base import policy_name
 from evenflow.spark.asking import first_epoch, lane_count, wanted_moves
 from evenflow.spark.conductor import Absence
-from evenflow.spark.coordinator import lanes_running
 from evenflow.spark.ending import SparkRun, told
 from evenflow.spark.engine import PATIENCE_S, Engine
 from evenflow.spark.internals import CallerJobs, StateFrame, hide_progress_bar, show_progress_bar, stop_timeout_s
+from evenflow.spark.lane_links import lanes_running
 from evenflow.spark.progress import Step
 from evenflow.spark.state_frame import state_of
 
@@ -56,7 +56,7 @@ class Query:
         """Start the lanes, then Spark's query; if that fails, leave nothing running."""
         context = engine.spark.sparkContext
         engine.prepare_thread = CallerJobs(engine.spark).take_on
-        engine.coordinator.prepare_thread = engine.prepare_thread
+        engine.links.prepare_thread = engine.prepare_thread
         try:
             hide_progress_bar(context)
             engine.start()
@@ -164,7 +164,7 @@ class Query:
         ]
 
     def _place(self, lane: int) -> dict[str, Any]:
-        hello = self._engine.coordinator.last_hello_of(lane)
+        hello = self._engine.links.last_hello_of(lane)
         return {"pid": hello and hello.pid, "host": hello and hello.host, "executor": hello and hello.executor}
 
     def slots(self) -> list[dict[str, Any]]:

@@ -22,11 +22,11 @@ from evenflow.lane import LaneConfig
 from evenflow.lane.faults import Faults
 from evenflow.log import QueryLog, label_of
 from evenflow.spark.conductor import Conductor
-from evenflow.spark.coordinator import Coordinator, lanes_running
 from evenflow.spark.engine import Engine, initial_table
 from evenflow.spark.foreach import row_by_row
 from evenflow.spark.frames import seen_in
 from evenflow.spark.internals import give_id, master_of, qualified, spark_schema, use_this_python
+from evenflow.spark.lane_links import LaneLinks, lanes_running
 from evenflow.spark.outlet import Outlet, outlet_of, refuse_unknown_format
 from evenflow.spark.owners import Mark
 from evenflow.spark.progress import Progress
@@ -251,14 +251,14 @@ class StreamWriter:
             options.strategy,
             options.controller,
         )
-        coordinator = Coordinator(spark.sparkContext, lambda lane: replace(base, lane=lane), _group(checkpoint), log)
+        links = LaneLinks(spark.sparkContext, lambda lane: replace(base, lane=lane), _group(checkpoint), log)
         faults = Faults.scripted()
         engine = Engine(
             spark=spark,
             checkpoint=checkpoint,
             controller=controller,
-            coordinator=coordinator,
-            conductor=Conductor(checkpoint, controller, coordinator, options.handover, faults=faults),
+            links=links,
+            conductor=Conductor(checkpoint, controller, links, options.handover, faults=faults),
             router=router,
             sink=sink,
             progress=Progress(query_id, self._name),

@@ -1,4 +1,4 @@
-"""The coordinator: lanes connect to it, never to each other. It starts them, fences off old attempts, passes messages.
+"""The links to lanes: starts lanes, fences off old attempts, passes messages. Lanes connect here, never to each other.
 
 Each lane is a Spark job of one task. Spark retries a task a few times; when its patience ends, only that lane's job
 fails and is submitted again. An attempt is known by (incarnation of the job, attempt of the task); once a newer one
@@ -27,7 +27,8 @@ from pyspark import SparkContext
 
 from evenflow.errors import EvenflowError
 from evenflow.lane import LaneConfig
-from evenflow.lane.messages import PROTOCOL, Failed, FromLane, Hello, Stop, ToLane, decode_from_lane, encode
+from evenflow.lane.events import Joined, LaneEvent, Lost, Said
+from evenflow.lane.messages import PROTOCOL, Failed, Hello, Stop, ToLane, decode_from_lane, encode
 from evenflow.log import QueryLog
 from evenflow.spark.internals import master_of
 from evenflow.spark.lanes import lane_task
@@ -39,33 +40,6 @@ _MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 lanes_running: Counter[str] = Counter()  # by job group: a lane holds its task slot for as long as it lives
 
 
-@dataclass(frozen=True)
-class Joined:
-    """A lane's new attempt is there."""
-
-    hello: Hello
-
-
-@dataclass(frozen=True)
-class Lost:
-    """The connection to a lane's attempt broke: the attempt is dead to us."""
-
-    lane: int
-    token: str
-
-
-@dataclass(frozen=True)
-class Said:
-    """A lane's newest attempt sent a message."""
-
-    lane: int
-    token: str
-    message: FromLane
-
-
-LaneEvent = Joined | Lost | Said
-
-
 @dataclass
 class _Link:
     hello: Hello
@@ -73,7 +47,7 @@ class _Link:
     sending: threading.Lock = field(default_factory=threading.Lock)
 
 
-class Coordinator:
+class LaneLinks:
     """Runs lanes and queues what they say; one thread consumes `events`."""
 
     def __init__(
