@@ -76,6 +76,7 @@ class Engine:
     progress: Progress
     config: LaneConfig
     max_lag: int = 0
+    ends_by_itself: bool = False  # Spark's part ends with the last batch there is: see `on_batch`
     spare_slots: Callable[[], int] = lambda: 0  # task slots in which more lanes could run
     lane_start_s: float = 60.0
     threaded: bool = True  # tests that play all parts in one thread say no
@@ -121,9 +122,17 @@ class Engine:
         self._wait_for(lambda: not self.conductor.missing(), time.monotonic() + self.lane_start_s)
 
     def start_publishing(self) -> None:
-        """Bring to the sink what is committed, from now on."""
+        """Bring to the sink what is committed, from now on.
+
+        If Spark's part may end at once, since there is nothing new to read, what an earlier run has left is finished
+        first, within reason: what fails of it fails the start, where Spark's query could not tell of it any more.
+        """
         if self.threaded:
             self._start_thread("publish", self.publisher.keep_publishing)
+        if self.ends_by_itself:
+            deadline = time.monotonic() + self.lane_start_s
+            last = self.checkpoint.recover().last_accepted
+            self._wait_for(lambda: self._is_published(last) or time.monotonic() > deadline)
 
     def _start_thread(self, name: str, run: Callable[[], None]) -> None:
         thread = threading.Thread(target=self._guarded, args=(run,), name=f"evenflow-{name}", daemon=True)
@@ -157,12 +166,21 @@ class Engine:
     def drain(self) -> None:
         """Wait until everything that was accepted is published."""
         last = self.checkpoint.recover().last_accepted
-        self._wait_for(lambda: self.checkpoint.recover().last_published >= last)
+        self._wait_for(lambda: self._is_published(last))
+
+    def _is_published(self, epoch: int) -> bool:
+        return self.checkpoint.recover().last_published >= epoch
 
     def on_batch(self, batch: DataFrame, epoch: int) -> None:
-        """Spark hands over a micro-batch: accept it; lanes take it from there. A replayed one is accepted already."""
+        """Spark hands over a micro-batch: accept it; lanes take it from there. A replayed one is accepted already.
+
+        If Spark ends by itself, any batch may be its last one, after which it tells its listeners how it has ended: so
+        it gets each back only when its epoch is published, and a failure is known in time.
+        """
         try:
             self._on_batch(batch, epoch)
+            if self.ends_by_itself:
+                self._wait_for(lambda: self._is_published(epoch))
         except BaseException as error:
             self.fail(error)
             raise

@@ -42,17 +42,16 @@ _NOTHING_DONE: dict[str, Any] = {
 class Query:
     """Handle of a started query."""
 
-    def __init__(self, engine: Engine, run: SparkRun, name: str | None, *, ends_by_itself: bool) -> None:
+    def __init__(self, engine: Engine, run: SparkRun, name: str | None) -> None:
         """Watch Spark's query: when it ends, the lanes end."""
-        self._engine, self._run, self._name, self._ends_by_itself = engine, run, name, ends_by_itself
+        self._engine, self._run, self._name = engine, run, name
         self._ended = threading.Event()
-        engine.was_stopped = lambda: run.was_stopped or (not ends_by_itself and not run.is_active)
+        engine.was_stopped = lambda: run.was_stopped or (not engine.ends_by_itself and not run.is_active)
         engine.publisher.before = self._name_jobs
-        engine.start_publishing()
         threading.Thread(target=self._watch, name="evenflow-watch", daemon=True).start()
 
     @classmethod
-    def started(cls, engine: Engine, writer: DataStreamWriter, name: str | None, *, ends_by_itself: bool) -> Query:
+    def started(cls, engine: Engine, writer: DataStreamWriter, name: str | None) -> Query:
         """Start the lanes, then Spark's query; if that fails, leave nothing running."""
         context = engine.spark.sparkContext
         engine.prepare_thread = CallerJobs(engine.spark).take_on
@@ -60,7 +59,8 @@ class Query:
         try:
             hide_progress_bar(context)
             engine.start()
-            return cls(engine, SparkRun(writer, engine.on_batch), name, ends_by_itself=ends_by_itself)
+            engine.start_publishing()
+            return cls(engine, SparkRun(writer, engine.on_batch), name)
         except BaseException:
             _end_lanes(engine)
             raise

@@ -264,14 +264,14 @@ class StreamWriter:
             progress=Progress(query_id, self._name),
             config=base,
             max_lag=options.max_lag,
+            ends_by_itself=not self._trigger.keys().isdisjoint({"availableNow", "once"}),
             spare_slots=lambda: free_slots(spark, 0) - 1,
             faults=faults,
             log=log,
         )
         give_id(location, query_id)
         tell_start(engine, lanes_asked=options.lanes is not None, exchange_asked=options.exchange is not None)
-        ends_by_itself = not self._trigger.keys().isdisjoint({"availableNow", "once"})
-        return Query.started(engine, spark_writer, self._name, ends_by_itself=ends_by_itself)
+        return Query.started(engine, spark_writer, self._name)
 
     @property
     def _name(self) -> str | None:
