@@ -7,7 +7,7 @@ BIN := .venv/bin
 WITH_SPARK = JAVA_HOME="$$($(BOOTSTRAP) java --home)" PYSPARK_PYTHON="$(CURDIR)/$(BIN)/python"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test lint types check bench lock clean
+.PHONY: help setup java demo test lint types check bench papers lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -36,6 +36,9 @@ check: lint types test ## lint, types and test: what CI runs
 bench: setup ## how good and how fast decisions are (ARGS="--quick" is passed on)
 	@$(BIN)/python -m benchmarks.policies $(ARGS)
 
+papers: setup java ## the papers' experiments (ARGS="run AF-E1", "all --quick", "cross", "report"; a list without)
+	@$(WITH_SPARK) $(BIN)/python -m papers $(or $(ARGS),list)
+
 lock: setup ## resolve requirements.lock again (ARGS=--upgrade for the newest versions)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-python-downloads --extra dev \
@@ -43,4 +46,4 @@ lock: setup ## resolve requirements.lock again (ARGS=--upgrade for the newest ve
 
 clean: ## remove .venv, caches and build products
 	@rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse
-	@find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find src papers tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

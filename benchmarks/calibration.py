@@ -20,9 +20,9 @@ from evenflow.control import ControllerOptions
 from evenflow.control.window_json import read_window_json
 from evenflow.model.slots import FloatArray
 from evenflow.policies import policy_named
-from evenflow.reproduce.spark_runs.run import SparkRun, SparkScenario, local_spark, run_on_spark
-from evenflow.reproduce.spark_runs.workload import HotPhase
 from evenflow.sim.quantum import During, Handover, Scenario, Steady, Timeline, Way, simulate
+from papers.spark_runs.run import SparkRun, SparkScenario, local_spark, run_on_spark
+from papers.spark_runs.workload import HotPhase
 
 LANES, SLOTS, CAPACITY, RATE, SHARE = 4, 64, 2_000.0, 4_400.0, 0.6
 BRAKES = ControllerOptions(settle_windows=1, warm_up_windows=2)  # what Spark has by default

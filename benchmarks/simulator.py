@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from evenflow.policies import policy_named
-from evenflow.reproduce.flux.cluster import Setup, external, load_run, run
 from evenflow.sim.quantum import Handover, Network, Scenario, Steady, Timeline, Way, simulate
 from evenflow.workloads.skew import zipf_shares
+from papers.flux.cluster import Setup, external, load_run, run
 
 LARGE_TARGET_S, FLUX_TARGET_S = 60.0, 30.0
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "src" / "evenflow"
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "evenflow"
 
 # Top first. Packages on one line are siblings and never import each other.
 LAYERS: list[set[str]] = [
     {"cli", "dashboard", "testing"},
     {"demo"},
-    {"reproduce"},
     {"sim", "spark"},
     {"control", "lane"},
-    {"policies", "migration", "state", "operators", "workloads"},
+    {"policies", "migration", "state", "operators", "workloads", "plot"},
     {"model"},
     {"errors", "log"},
 ]
@@ -29,8 +29,11 @@ FENCED = {
     "py4j": {"spark"},
     "typer": {"cli"},
     "rich": {"cli", "demo"},
-    "matplotlib": {"reproduce", "demo", "cli"},
+    "matplotlib": {"plot", "demo"},
+    "PIL": {"plot"},
 }
+# Beside the package in a checkout, and not in the wheel.
+OUTSIDE = {"papers", "tests", "benchmarks", "tools", "examples"}
 # The decision core must not reach for the world: no clock, no files, no network, no hidden randomness.
 PURE = {"model", "policies", "migration", "control"}
 WORLDLY = {"time", "datetime", "os", "pathlib", "socket", "subprocess", "threading", "random", "shutil", "tempfile"}
@@ -62,6 +65,7 @@ def test_imports_go_down(path: Path) -> None:
     assert here in LEVEL, f"{here} is in no layer: add it to LAYERS and to the design"
     for name in imports_of(path):
         root, *rest = name.split(".")
+        assert root not in OUTSIDE, f"{path.name} imports {name}, which users do not install"
         if root in FENCED:
             assert here in FENCED[root], f"{path.name} imports {name}, which only {sorted(FENCED[root])} may"
         if here in PURE:
@@ -70,6 +74,16 @@ def test_imports_go_down(path: Path) -> None:
             there = rest[0]
             assert there in LEVEL, f"{path.name} imports evenflow.{there}, which is in no layer"
             assert there == here or LEVEL[there] > LEVEL[here], f"{here} may not import {there}: it is not below"
+
+
+def test_papers_stand_on_the_package_alone() -> None:
+    """The research uses what users install; it never leans on the product's tests or benchmarks."""
+    files = sorted((ROOT / "papers").rglob("*.py"))
+    assert files
+    leaning = [
+        (file.name, name) for file in files for name in imports_of(file) if name.split(".")[0] in OUTSIDE - {"papers"}
+    ]
+    assert leaning == []
 
 
 def test_every_module_says_its_duty() -> None:

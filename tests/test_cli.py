@@ -182,10 +182,6 @@ def slot_with(**fields: object) -> str:
         (["plan", "-", "--set", "min_gain=7"], HOT, "min_gain is a share from 0 to below 1, got 7"),
         (["plan", "-", "--set", "min_gain=much"], HOT, "policy even cannot use min_gain = 'much': it expects float"),
         (["plan", "-", "--set", "calm=nan"], HOT, "policy even cannot use calm = 'nan': it expects float"),
-        (["reproduce", "GZ-E99"], "", "there is no experiment named 'GZ-E99'; near it:"),
-        (["reproduce", "GZ-E9", "--engine", "flink"], "", "--engine is sim or spark, got 'flink'"),
-        (["reproduce", "GZ-E9", "--engine", "spark"], "", "GZ-E9 has no run on spark: it runs on sim only"),
-        (["reproduce", "report", "--from", "nowhere"], "", "there are no results in nowhere"),
         (["plan", "-"], "{", "standard input is not JSON"),
         (["plan", "-"], "[]", "expected at least one window, got an empty list"),
         (["plan", "-"], "3", "top level: expected"),
@@ -216,49 +212,3 @@ def test_mistakes_get_one_plain_line(arguments: list[str], given: str, message: 
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert "Traceback" not in done.stderr
-
-
-def test_reproduce_lists_experiments() -> None:
-    rows = answer("reproduce", "list")
-    assert {"id", "figure", "title", "engines", "rule"} <= rows[0].keys()
-    assert "GZ-E1" in {row["id"] for row in rows}
-    assert len(run("reproduce", "list").stdout.splitlines()) == len(rows)
-
-
-def test_reproduce_prints_one_object_for_one_id_and_a_list_for_several(tmp_path: Path) -> None:
-    one = answer("reproduce", "GZ-E9", "--quick", "--out", str(tmp_path))
-    assert (one["id"], one["verdict"], one["quick"]) == ("GZ-E9", "match", True)
-    assert (tmp_path / "GZ-E9.json").exists()
-    several = answer("reproduce", "--quick", "GZ-E9", "gz-e9", "--out", str(tmp_path), "--processes", "1")
-    assert [row["id"] for row in several] == ["GZ-E9"]
-
-
-def test_reproduce_prints_a_row_for_people(tmp_path: Path) -> None:
-    done = run("reproduce", "GZ-E9", "--quick", "--out", str(tmp_path))
-    assert done.returncode == 0
-    assert "published" in done.stdout
-    assert done.stdout.startswith("GZ-E9 eq. 1 and 2")
-    assert "(sim, quick; seed 1: one run; " in done.stdout
-    report = run("reproduce", "report", "--from", str(tmp_path), "--to", str(tmp_path / "page.md"))
-    assert report.stdout.startswith("1 results in")
-    assert " ".join(report.stdout.split()).endswith(f"1 of them from {tmp_path}")
-    assert "### GZ-E9" in (tmp_path / "page.md").read_text()
-    page = str(tmp_path / "page.md")
-    assert answer("reproduce", "report", "--from", str(tmp_path), "--to", page) == {
-        "taken": 1,
-        "quick": 0,
-        "results": 1,
-        "page": page,
-    }
-
-
-def test_reproduce_tells_what_cannot_be_run(tmp_path: Path) -> None:
-    from evenflow.reproduce import running
-
-    def broken(id_: str, *_: object) -> running.Failure:
-        return running.Failure(id_, "out of luck")
-
-    with mock.patch.object(running, "run_one", broken):
-        done = run("reproduce", "GZ-E9", "--out", str(tmp_path))
-    assert done.returncode == 1
-    assert done.stderr.strip() == "evenflow: GZ-E9 could not be run: out of luck"

@@ -74,7 +74,7 @@ def test_the_command_below_the_figure_gives_the_same_run(
     file = tmp_path / "with a space.toml"
     file.write_text(LEAST + 'start_s = 1\n[balance]\npolicy = "flux-load"\npolicy_options = { th_imb = 9.0 }\n')
     captions: list[str] = []
-    monkeypatch.setattr("evenflow.reproduce.figures.draw", lambda *given: captions.append(given[2]))
+    monkeypatch.setattr("evenflow.plot.drawing.draw", lambda *given: captions.append(given[2]))
     done = answer("simulate", str(file), *options, "--png", str(tmp_path / "s.png"))
     assert answer(*shlex.split(captions[0])[1:]) == done
 
@@ -85,7 +85,7 @@ def test_what_was_found_is_told_even_if_the_figure_cannot_be_written(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("evenflow.reproduce.figures.draw", full)
+    monkeypatch.setattr("evenflow.plot.drawing.draw", full)
     done = run("simulate", scenario, "--png", str(tmp_path / "s.png"))
     assert done.returncode == 2
     assert "moves" in done.stdout

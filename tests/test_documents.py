@@ -15,7 +15,7 @@ from evenflow.control.window_json import LaneJson, SlotJson, WindowJson, read_wi
 from evenflow.policies import POLICIES
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "papers").glob("*.md"))]
 BLOCK = re.compile(r"```python\n(?P<code>.*?)```(?:\s*```text\n(?P<output>.*?)```)?", re.DOTALL)
 BLOCKS = [(path, match) for path in DOCUMENTS for match in BLOCK.finditer(path.read_text())]
 PROGRAMS = {path.read_text(): path for path in sorted((ROOT / "examples").glob("*.py"))}

@@ -21,9 +21,7 @@ metadata.distribution = metadata.version = absent
 import evenflow
 import evenflow.spark
 import evenflow.spark.lanes
-from evenflow.reproduce.glossary import read_glossary
 assert ".zip" in evenflow.__file__, evenflow.__file__
-assert read_glossary()
 print(evenflow.__version__, evenflow.SlotOperator.__name__, evenflow.sum("price"))
 """
 

@@ -12,9 +12,9 @@ from evenflow.control.window_json import read_window_json, write_journal_json
 from evenflow.errors import InputError
 from evenflow.model import LaneLoad, LoadWindow, RoutingTable, SlotLoads
 from evenflow.policies import policy_named
-from evenflow.reproduce.what_if import answer, replayed
 from evenflow.sim.quantum import Scenario, Timeline, simulate, with_hotspot
 from evenflow.sim.replay import recording_of
+from evenflow.sim.what_if import answer, replayed
 
 
 def recorded() -> Timeline:

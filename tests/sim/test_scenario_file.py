@@ -10,9 +10,9 @@ import pytest
 from evenflow.errors import InputError
 from evenflow.model import RoutingTable
 from evenflow.policies import policy_named
-from evenflow.reproduce.what_if import answer, with_choice
 from evenflow.sim.quantum import Way
 from evenflow.sim.scenario_file import WhatIf, read_scenario
+from evenflow.sim.what_if import answer, with_choice
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
 LEAST = "lanes = 2\nslots = 8\nduration_s = 4\n[load]\nrecords_per_s = 100\n[lane]\nrecords_per_s = 100\n"

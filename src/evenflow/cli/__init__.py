@@ -13,7 +13,6 @@ import typer
 import evenflow
 from evenflow.cli.demo import demo
 from evenflow.cli.plan import plan, policies, strategies
-from evenflow.cli.reproduce import reproduce
 from evenflow.cli.simulate import simulate
 from evenflow.cli.speech import fail
 from evenflow.errors import EvenflowError
@@ -25,7 +24,6 @@ app = typer.Typer(
 )
 for _command in (plan, policies, strategies, demo, simulate):
     app.command()(_command)
-app.add_typer(reproduce, name="reproduce")
 
 
 def _show_version(wanted: bool) -> None:

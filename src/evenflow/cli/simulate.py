@@ -16,7 +16,7 @@ from evenflow.errors import InputError
 from evenflow.migration import DEFAULT_STRATEGY
 
 if TYPE_CHECKING:
-    from evenflow.reproduce.what_if import Answer
+    from evenflow.sim.what_if import Answer
 
 _SHADES = "▁▂▃▄▅▆▇█"
 _MOST_LANES = 40  # drawn one by one up to so many
@@ -38,8 +38,8 @@ def simulate(
     json_: JsonFlag = False,
 ) -> None:
     """Simulate a scenario under the real controller and policies, in virtual time; no Spark."""
-    from evenflow.reproduce.what_if import answer, replayed, with_choice
     from evenflow.sim.scenario_file import read_scenario
+    from evenflow.sim.what_if import answer, replayed, with_choice
 
     if (scenario is None) == (replay is None):
         raise InputError("give either a SCENARIO.toml or --replay JOURNAL.json")
@@ -73,8 +73,8 @@ def _read(file: Path | None) -> bytes:
 
 def _draw(found: Answer, file: str, caption: str, png: Path) -> None:
     """Write the figure; what is in a file's title or name is meant as it stands, not as mathematics."""
-    from evenflow.reproduce.figures import draw
-    from evenflow.reproduce.what_if import picture_of
+    from evenflow.plot.drawing import draw
+    from evenflow.sim.what_if import picture_of
 
     heading, below = ((found.title or file).replace("$", r"\$"), caption.replace("$", r"\$"))
     try:

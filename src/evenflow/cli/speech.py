@@ -14,15 +14,15 @@ INTERRUPTED = 130  # exit status after Ctrl-C, as shells have it
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
-def fail(message: str) -> NoReturn:
+def fail(message: str, who: str = "evenflow") -> NoReturn:
     """Say what is wrong and exit with status 2."""
-    complain(message)
+    complain(message, who)
     sys.exit(USAGE)
 
 
-def complain(message: str) -> None:
-    """Say what is wrong."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(f"evenflow: {message}", markup=False)
+def complain(message: str, who: str = "evenflow") -> None:
+    """Say what is wrong, and which program says so."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"{who}: {message}", markup=False)
 
 
 def result_console() -> Console:
