@@ -20,11 +20,11 @@ from evenflow.control.controller import ControllerOptions
 from evenflow.migration.strategies import Sudden
 from evenflow.model import RoutingTable
 from evenflow.policies.autoflow import AutoFlow
-from evenflow.sim.messages.block_log import log_run
-from evenflow.sim.messages.flux import flux_run
-from evenflow.sim.messages.plant import Plant
-from evenflow.sim.messages.run import autoflow_run
-from evenflow.sim.messages.stream import RecordStream
+from papers.autoflow.protocol.run import autoflow_run
+from papers.flux.protocol import flux_run
+from papers.messages.block_log import log_run
+from papers.messages.plant import Plant
+from papers.messages.stream import RecordStream
 
 LANES, SLOTS_PER_LANE, KEYS_PER_SLOT, RATE = 4, 16, 50, 3_600
 MILLION, QUICK = 1_000_000, 50_000

@@ -10,18 +10,11 @@ import numpy as np
 
 from evenflow.errors import InputError
 from evenflow.plot.picture import Panel, Picture, Series
-from evenflow.sim.messages.block_log import log_run
-from evenflow.sim.messages.decider import Script
-from evenflow.sim.messages.flux import flux_run
-from evenflow.sim.messages.folds import Fold, fold_of
-from evenflow.sim.messages.halting import block_channels_run, halt_all_run
-from evenflow.sim.messages.loop import SECOND
-from evenflow.sim.messages.plant import Plant
-from evenflow.sim.messages.run import Result, autoflow_run
-from evenflow.sim.messages.static import pre_aggregation_run, rehashing_run
-from evenflow.sim.messages.stream import RecordStream
 from papers.autoflow import rules
 from papers.autoflow.fixed import CASES
+from papers.autoflow.protocol.halting import block_channels_run, halt_all_run
+from papers.autoflow.protocol.run import autoflow_run
+from papers.autoflow.protocol.static import pre_aggregation_run, rehashing_run
 from papers.autoflow.rules import (
     BATCH_LATENCY,
     FEWER_WAIT,
@@ -36,6 +29,14 @@ from papers.autoflow.rules import (
 from papers.autoflow.scenario import Scenario, fixed_skew
 from papers.autoflow.simulated import plant_of, simulate, stream_of
 from papers.experiment import Experiment, Outcome, Settings
+from papers.flux.protocol import flux_run
+from papers.messages.block_log import log_run
+from papers.messages.decider import Script
+from papers.messages.folds import Fold, fold_of
+from papers.messages.loop import SECOND
+from papers.messages.plant import Plant
+from papers.messages.run import Result
+from papers.messages.stream import RecordStream
 
 BATCH_S = 0.5
 JOIN = fold_of("join", lambda state, value: (*state, value), ())

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from evenflow.plot.picture import Panel, Picture, Series
-from evenflow.sim.messages.loop import SECOND
 from papers.autoflow import rules
 from papers.autoflow.fixed import QUICK_SCALE, seeds_of
 from papers.autoflow.rules import (
@@ -27,6 +26,7 @@ from papers.autoflow.rules import (
 from papers.autoflow.scenario import Phase, Scenario
 from papers.autoflow.simulated import ScenarioRun, simulate, stream_of
 from papers.experiment import Experiment, Outcome, Settings
+from papers.messages.loop import SECOND
 from papers.verdicts import median_range
 
 DELAY_S = 0.25

@@ -12,7 +12,6 @@ import numpy as np
 from evenflow.model.balance import spread
 from evenflow.model.slots import FloatArray
 from evenflow.plot.picture import Panel, Picture, Series
-from evenflow.sim.messages.loop import SECOND
 from papers.autoflow.rules import (
     BACKLOG,
     ENDS_EVEN,
@@ -31,6 +30,7 @@ from papers.autoflow.scenario import Scenario, fixed_skew
 from papers.autoflow.simulated import ScenarioRun, simulate
 from papers.autoflow.sweeps import sweep
 from papers.experiment import Check, Experiment, Outcome, Settings
+from papers.messages.loop import SECOND
 from papers.verdicts import median_range
 
 QUICK_SCALE, QUICK_SCALE_LONG = 0.2, 0.1

@@ -14,11 +14,12 @@ from evenflow.migration.strategies import Sudden
 from evenflow.model.slots import FloatArray, IntArray
 from evenflow.policies.autoflow import AutoFlow
 from evenflow.policies.static import Static
-from evenflow.sim.messages.loop import SECOND
-from evenflow.sim.messages.plant import Plant, Timing
-from evenflow.sim.messages.run import Result, autoflow_run
-from evenflow.sim.messages.stream import RecordStream, random_draw, systematic_draw
+from papers.autoflow.protocol.run import autoflow_run
 from papers.autoflow.scenario import Scenario
+from papers.messages.loop import SECOND
+from papers.messages.plant import Plant, Timing
+from papers.messages.run import Result
+from papers.messages.stream import RecordStream, random_draw, systematic_draw
 
 LATENCY_EVERY, THROUGHPUT_EVERY = 100, 1_000
 """The paper samples latency once every 100 records and throughput every 1000 (AF-P10)."""

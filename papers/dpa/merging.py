@@ -13,7 +13,7 @@ import numpy as np
 
 from evenflow.plot.picture import Panel, Picture, Series
 from evenflow.policies.ring import SEED, TOKEN_TEXT, Ring
-from evenflow.sim.messages.forwarding import DpaOptions
+from papers.dpa.protocol.forwarding import DpaOptions
 from papers.dpa.rules import E7 as E7_RULE
 from papers.dpa.rules import E8 as E8_RULE
 from papers.dpa.rules import LOOK_UP, MERGED, MERGED_AT_SCALE

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from evenflow.plot.picture import Panel, Picture, Series
-from evenflow.sim.messages.forwarding import DpaOptions
+from papers.dpa.protocol.forwarding import DpaOptions
 from papers.dpa.rules import (
     CAN_HURT_DOUBLING,
     CORRELATED,

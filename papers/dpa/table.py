@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from evenflow.plot.picture import Panel, Picture, Series
-from evenflow.sim.messages.forwarding import DpaOptions
 from papers.dpa import rules
+from papers.dpa.protocol.forwarding import DpaOptions
 from papers.dpa.rules import FIRM_CELL, FREE_CELL
 from papers.dpa.workloads import METHODS, ORDERS, WORKLOADS, count_letters
 from papers.experiment import Check, Experiment, Outcome, Settings

@@ -13,9 +13,9 @@ import numpy as np
 from evenflow.model.balance import skew
 from evenflow.model.slots import IntArray
 from evenflow.policies.ring import DpaDoubling, DpaHalving
-from evenflow.sim.messages.forwarding import MERGE, DpaOptions, Variant, dpa_run
-from evenflow.sim.messages.run import Result
-from evenflow.sim.messages.stream import RecordStream
+from papers.dpa.protocol.forwarding import MERGE, DpaOptions, Variant, dpa_run
+from papers.messages.run import Result
+from papers.messages.stream import RecordStream
 
 REDUCERS = MAPPERS = 4
 METHODS: dict[str, type[DpaHalving | DpaDoubling]] = {"halving": DpaHalving, "doubling": DpaDoubling}

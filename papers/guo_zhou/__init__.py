@@ -2,7 +2,7 @@
 
 Histogram level (`histograms`): a policy decides before each of 120 windows; nothing is simulated below a window.
 Tuple level (`latency`, `speed_up`): every tuple queues at a lane, and a balancing pauses the operator
-(`evenflow.sim.tuples`).
+(`tuples`).
 """
 
 from papers.experiment import Experiment

@@ -11,7 +11,6 @@ import numpy as np
 from evenflow.model import RoutingTable
 from evenflow.model.slots import FloatArray
 from evenflow.plot.picture import Panel, Picture, Series
-from evenflow.sim.tuples import PauseCost
 from papers.experiment import Check, Experiment, Outcome, Settings
 from papers.guo_zhou.histograms import policy_with_seed
 from papers.guo_zhou.rules import BELOW, FLUCTUATION, MAXIMUM_OVER_MEAN, ORDER_KEPT
@@ -19,6 +18,7 @@ from papers.guo_zhou.rules import E5 as E5_RULE
 from papers.guo_zhou.rules import E6 as E6_RULE
 from papers.guo_zhou.streams import SUBSTREAMS, Words
 from papers.guo_zhou.tuple_runs import SERVICE_S, Handover, Stage, StageResult, TupleRun
+from papers.guo_zhou.tuples import PauseCost
 from papers.verdicts import median_range
 
 FOUR = ("clb", "elb", "pkg", "uhlb")

@@ -13,9 +13,9 @@ from evenflow.model import LoadView, LoadWindow, RoutingTable
 from evenflow.model.balance import moved_state
 from evenflow.model.slots import BoolArray, FloatArray, IntArray
 from evenflow.policies import Policy, proposal_of
-from evenflow.sim.tuples import PauseCost, held_back, served_at
 from papers.guo_zhou.histograms import window_with
 from papers.guo_zhou.streams import HISTORY
+from papers.guo_zhou.tuples import PauseCost, held_back, served_at
 
 SERVICE_S = 1e-3  # a lane serves 1000 tuples per second
 

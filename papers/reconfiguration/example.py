@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from evenflow.sim.messages.frontiers import Reconfigurable, example_of_2_3
 from papers.experiment import Check, Experiment, Outcome, Settings
+from papers.reconfiguration.protocol import Reconfigurable, example_of_2_3
 from papers.reconfiguration.rules import E4 as RULE
 from papers.reconfiguration.rules import EXACTLY
 

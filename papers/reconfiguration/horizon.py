@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from evenflow.plot.picture import Panel, Picture, Series
-from evenflow.sim.messages.frontiers import Advance, Arrival, Datum, Reconfigurable, Reconfiguration
 from papers.experiment import Experiment, Outcome, Settings
+from papers.reconfiguration.protocol import Advance, Arrival, Datum, Reconfigurable, Reconfiguration
 from papers.reconfiguration.rules import E5 as RULE
 from papers.reconfiguration.rules import REACTION_RISES, WAITING_FALLS
 from papers.verdicts import median_range

@@ -12,7 +12,6 @@ from evenflow.control.journal import Decided
 from evenflow.errors import InputError
 from evenflow.migration.strategies import Sudden
 from evenflow.policies.even import Even
-from evenflow.sim.messages.block_log import log_run
 from papers.autoflow import EXPERIMENTS
 from papers.autoflow.changing import Arms, episodes, spike, wandering
 from papers.autoflow.fixed import CASES, as_expected, backlog_slope, expected_slope, measured_trace
@@ -20,6 +19,7 @@ from papers.autoflow.scenario import Phase, Scenario, fixed_skew
 from papers.autoflow.simulated import plant_of, simulate, stream_of
 from papers.autoflow.sweeps import sweep
 from papers.experiment import Settings, Verdict
+from papers.messages.block_log import log_run
 
 SMALL = 0.1
 

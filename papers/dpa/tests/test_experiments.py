@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 
 from evenflow.model.balance import skew
-from evenflow.sim.messages.forwarding import DpaOptions
-from evenflow.sim.messages.staged import STAGED
-from evenflow.sim.messages.state_forwarding import SIMPLE, STATE_FORWARDING
 from papers.dpa import EXPERIMENTS
+from papers.dpa.protocol.forwarding import DpaOptions
+from papers.dpa.protocol.staged import STAGED
+from papers.dpa.protocol.state_forwarding import SIMPLE, STATE_FORWARDING
 from papers.dpa.rules import FIRM_CELL, FREE_CELL
 from papers.dpa.table import FIRM, PUBLISHED_ONE, with_one_round, without_balancing
 from papers.dpa.workloads import ORDERS, WORKLOADS, count_letters

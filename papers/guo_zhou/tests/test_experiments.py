@@ -10,7 +10,6 @@ import pytest
 
 from evenflow.model import LoadView, RoutingTable
 from evenflow.policies import POLICIES, policy_named, proposal_of
-from evenflow.sim.tuples import PauseCost
 from papers.experiment import Check, Settings, Verdict
 from papers.guo_zhou import EXPERIMENTS, imbalance, latency, speed_up
 from papers.guo_zhou.change import OnChange, chi_square_excess
@@ -31,6 +30,7 @@ from papers.guo_zhou.streams import (
 )
 from papers.guo_zhou.trade import deviation_check, mean_check, movement_order_check, trace, why_out_of_order
 from papers.guo_zhou.tuple_runs import Handover, Stage, TupleRun
+from papers.guo_zhou.tuples import PauseCost
 
 LANES = range(1, MAX_LANES + 1)
 

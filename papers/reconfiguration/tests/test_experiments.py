@@ -11,7 +11,6 @@ import pytest
 from evenflow.control.journal import PhaseChanged
 from evenflow.migration import Phase
 from evenflow.model import RoutingTable
-from evenflow.sim.messages.frontiers import Advance, Arrival, Datum, Reconfigurable, Reconfiguration
 from evenflow.sim.quantum import Way, uniform
 from papers.engines import with_engines
 from papers.experiment import Settings, Verdict
@@ -19,6 +18,7 @@ from papers.reconfiguration import EXPERIMENTS
 from papers.reconfiguration.example import run_e4
 from papers.reconfiguration.horizon import run_e5, run_horizon
 from papers.reconfiguration.migrations import Migration, MigrationRun, spread_out
+from papers.reconfiguration.protocol import Advance, Arrival, Datum, Reconfigurable, Reconfiguration
 from papers.reconfiguration.rules import NO_EARLIER
 from papers.reconfiguration.timelines import e1_migration, e2_migration, e3_migration
 from papers.spark_runs.rules import SPARK_RULES

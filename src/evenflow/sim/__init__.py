@@ -1,1 +1,1 @@
-"""Engine 1: virtual time. The message level for protocols, the quantum level for large clusters; both seeded."""
+"""What-if in virtual time: scenario files and replays, under the real controller and policies; seeded, no Spark."""

@@ -1,0 +1,8 @@
+"""The message level: every record and every control message is an event, and every run is checked.
+
+What the papers' protocols are built on: `stream` holds the records, `loop` the clock and the channels, `plant` what a
+run is made of, `world` what its parts share, `mapper` and `lane` the machines, `folds` what lanes compute, `checker`
+the invariants, `decider` who decides (the real controller, or a script), `run` the end of a run. `block_log` is
+evenflow's own protocol, to compare with. The papers' stand in their folders: `autoflow.protocol`, `flux.protocol`,
+`reconfiguration.protocol`, `dpa.protocol`.
+"""
