@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from evenflow.control import Controller
-from evenflow.control.controller import ControllerOptions
+from evenflow.control import Controller, ControllerOptions
 from evenflow.migration.strategies import Sudden
 from evenflow.model import RoutingTable
 from evenflow.policies.autoflow import AutoFlow

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from evenflow.control import Controller, Journal
-from evenflow.control.controller import ControllerOptions
+from evenflow.control import Controller, ControllerOptions, Journal
 from evenflow.migration.strategies import Sudden
 from evenflow.model.slots import FloatArray, IntArray
 from evenflow.policies.autoflow import AutoFlow

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evenflow.control.controller import Ack
+from evenflow.control import Ack
 from evenflow.migration import Event
 from evenflow.model import Epoch, Move, SlotId
 from papers.messages.decider import Decider, Script

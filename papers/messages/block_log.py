@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from evenflow.control.controller import Ack
+from evenflow.control import Ack
 from evenflow.migration import Event
 from evenflow.model import Epoch, LoadReport, Move, SlotId
 from papers.messages.decider import Decider, Script

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from evenflow.control.controller import Ack, LaneWish
+from evenflow.control import Ack, LaneWish
 from evenflow.model import ControlMessage, Epoch, LoadReport, Move
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from evenflow.control.controller import Ack
+from evenflow.control import Ack
 from evenflow.migration import Event
 from evenflow.model import ControlMessage, Epoch, LoadReport
 from papers.messages.decider import Decider

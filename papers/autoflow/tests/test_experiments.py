@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenflow.control import Controller
-from evenflow.control.controller import ControllerOptions
+from evenflow.control import Controller, ControllerOptions
 from evenflow.control.journal import Decided
 from evenflow.errors import InputError
 from evenflow.migration.strategies import Sudden

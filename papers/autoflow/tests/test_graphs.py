@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenflow.control import Controller
-from evenflow.control.controller import ControllerOptions
+from evenflow.control import Controller, ControllerOptions
 from evenflow.errors import InputError, ProtocolError
 from evenflow.migration.strategies import Sudden
 from evenflow.model import Move

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenflow.control import Controller
-from evenflow.control.controller import ControllerOptions
+from evenflow.control import Controller, ControllerOptions
 from evenflow.control.journal import PhaseChanged
 from evenflow.errors import ProtocolError
 from evenflow.migration import Phase

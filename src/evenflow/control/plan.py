@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from evenflow.control.controller import ControllerOptions
 from evenflow.control.measure import balance_of
+from evenflow.control.options import ControllerOptions
 from evenflow.migration import Step, Strategy, Weights
 from evenflow.model import Balance, LoadView, LoadWindow, Move, RoutingTable, SlotId
 from evenflow.model.balance import moved_state

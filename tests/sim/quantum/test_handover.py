@@ -203,7 +203,8 @@ def test_a_policy_that_moves_all_the_time_spends_at_most_half_of_it_moving() -> 
     )
     controller = Controller(scenario.first_table, policy_named("flux-load"), strategy_named("sudden"))
     cluster = Cluster(scenario, controller, np.random.default_rng(1))
-    controller.policy = listening = Listening(controller.policy)
+    listening = Listening(controller.policy)
+    controller.set_policy(listening)
     moving = 0
     for _ in range(scenario.steps):
         cluster.step()
