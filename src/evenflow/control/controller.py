@@ -1,9 +1,9 @@
 """The controller: load reports and acknowledgements in, control messages and wishes for lanes out. No I/O, no clock.
 
 It asks the policy when a window is complete and nothing is under way (`asking`), disposes of what the policy proposes
-(`brakes`), lets the strategy cut it into steps, which wait (`plan_queue`), and hands out one step at a time with the control
-message of an epoch (`under_way`). What it does and what it refuses, with the reason, stands in the journal. The Spark
-engine and the simulator run this same class.
+(`brakes`), lets the strategy cut it into steps, which wait (`plan_queue`), and hands out one step at a time with the
+control message of an epoch (`under_way`). What it does and what it refuses, with the reason, stands in the journal. The
+Spark engine and the simulator run this same class.
 """
 
 from __future__ import annotations
