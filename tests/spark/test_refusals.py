@@ -115,6 +115,12 @@ def test_no_path_and_no_name(untouched: Bench) -> None:
         ("evenflow.arrivalColumn", "price", "names a timestamp column, got 'price': it is a bigint"),
         ("evenflow.rowsPerSecond", "fast", "rowsPerSecond is a number above 0, got 'fast'"),
         ("evenflow.rowsPerSecond", 0, "rowsPerSecond is a number above 0, got '0'"),
+        (
+            "evenflow.storageRetrySeconds",
+            -1,
+            "storageRetrySeconds is a number of seconds, 0 for no second try, got '-1'",
+        ),
+        ("evenflow.storageRetrySeconds", "long", "storageRetrySeconds is a number of seconds, .* got 'long'"),
         ("path", "nowhere://host/path", "the sink's path nowhere://host/path.* cannot be reached"),
     ],
 )

@@ -17,7 +17,7 @@ from evenflow.lane.messages import BlockPart
 from evenflow.model.slots import IntArray
 from evenflow.operators.base import SLOT
 from evenflow.spark import route
-from evenflow.state import Block, Folder
+from evenflow.state import Block, Folder, Retries
 
 SLOTS, LANES, FRAMES, ROWS = 8, 2, 5, 40
 SCHEMA = pa.schema([("row", pa.int64()), ("text", pa.string()), (SLOT, pa.int16())])
@@ -54,7 +54,7 @@ def frames(schema: pa.Schema) -> Iterator[bytes]:
 
 
 def written(place: Path, wire: pa.Schema = SCHEMA) -> Block:
-    (one,) = route._writer(str(place), wire, SCHEMA)(frames(wire))
+    (one,) = route._writer(str(place), wire, SCHEMA, Retries())(frames(wire))
     assert one.task == 3
     return one.block
 
@@ -101,7 +101,7 @@ def test_no_more_than_a_portion_is_held(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_no_rows_make_no_file(tmp_path: Path) -> None:
     none = [pa.record_batch([pa.array([], field.type) for field in SCHEMA], schema=SCHEMA).serialize().to_pybytes()]
-    assert list(route._writer(str(tmp_path), SCHEMA, SCHEMA)(none)) == []
+    assert list(route._writer(str(tmp_path), SCHEMA, SCHEMA, Retries())(none)) == []
     assert list(tmp_path.rglob("*.*")) == []
 
 
@@ -115,7 +115,7 @@ def test_arrival_times_stand_for_the_rows_of_their_portion(tmp_path: Path, monke
             times = pa.array(np.arange(batch.num_rows) * 1_000_000)
             yield pa.record_batch([*batch.columns, times], schema=timed).serialize().to_pybytes()
 
-    (one,) = route._writer(str(tmp_path), timed, timed)(with_times())
+    (one,) = route._writer(str(tmp_path), timed, timed, Retries())(with_times())
     arrivals = route._arrivals([one])
     assert round(sum(rows for _, rows in arrivals)) == FRAMES * ROWS
     assert {at for at, _ in arrivals} <= set(range(ROWS))

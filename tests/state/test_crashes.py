@@ -133,7 +133,7 @@ def test_a_step_that_failed_after_all_was_written_asks_for_a_restart(
     accepted = record(checkpoint, 1)
 
     def fail(*_: object) -> None:
-        raise OSError(5, "Input/output error")
+        raise storage.NotFlushedError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
         patch.setattr(storage, "_flush_folder", fail)

@@ -42,12 +42,14 @@ from evenflow.state import (
     FileRef,
     Folder,
     LaneCommit,
+    Retries,
     SlotRef,
     changes_name,
     handoff_name,
     output_name,
     snapshot_name,
 )
+from evenflow.state.retrying import PATIENCE_S
 
 _PIECE = 1 << 16  # state rows installed at a time: what other slots may have to wait for
 
@@ -66,6 +68,12 @@ class LaneConfig:
     rows_per_second: float | None = None  # stands for a slower machine in demos and experiments; None in real use
     query: str = "query"  # what it is called in the log
     publishes: bool = True  # False if no sink wants the outputs: then they are not written
+    retry_s: float = PATIENCE_S  # for how long errors of the storage that may pass are tried again
+
+    @property
+    def retries(self) -> Retries:
+        """How this lane tries again what its storage has refused."""
+        return Retries(self.retry_s, self.query, self.lane)
 
 
 @dataclass

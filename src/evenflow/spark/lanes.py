@@ -60,7 +60,7 @@ def _serve(config: LaneConfig, hello: Hello, connection: Connection, log: QueryL
     """Answer messages until Stop; a closed connection means that the driver is gone or that we are fenced off."""
     faults = Faults.scripted()
     with ThreadPoolExecutor(_BACKGROUND, thread_name_prefix="evenflow-state") as background:
-        folder = Folder.at(config.location, durable="content")  # the commit sees to the names
+        folder = Folder.at(config.location, durable="content", retries=config.retries)  # the commit settles the names
         worker = LaneWorker(config, hello.token, folder, faults, background=background)
         with contextlib.suppress(EOFError, ConnectionError):
             while True:

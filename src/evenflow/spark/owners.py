@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from evenflow.errors import DamagedFileError, InputError, UnreachableError
-from evenflow.state import NameTakenError, Storage, storage_at
+from evenflow.state import NameTakenError, Retries, RetryingStorage, Storage, storage_at
 
 OWN_FOLDER = "_evenflow"
 _OWNER = f"{OWN_FOLDER}/owner.json"
@@ -43,9 +43,9 @@ class OutputFolder:
     share: bool = False
 
     @classmethod
-    def at(cls, path: str, *, share: bool = False) -> OutputFolder:
+    def at(cls, path: str, *, share: bool = False, retries: Retries | None = None) -> OutputFolder:
         """Return the folder at a path or URI; nothing is made."""
-        return cls(storage_at(path), share)
+        return cls(RetryingStorage(storage_at(path), retries or Retries()), share)
 
     def refuse_other(self, query_id: str | None) -> None:
         """Raise if a query may not write here; `query_id` is None for one without a checkpoint."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -28,7 +28,7 @@ from evenflow.operators.arrays import pieces
 from evenflow.operators.base import HASH, SLOT
 from evenflow.spark.columns import quoted
 from evenflow.spark.internals import arrow_frames, arrow_schema
-from evenflow.state import Block, Folder, Segment, block_name
+from evenflow.state import Block, Folder, Retries, Segment, block_name
 
 Exchange = Literal["direct", "shuffle"]
 
@@ -59,6 +59,7 @@ class Router:
     exchange: Exchange
     tasks: int
     arrival: str | None = None  # a timestamp column that says when a row arrived
+    retries: Retries = field(default_factory=Retries)
 
     def prepared(self, stream: DataFrame) -> DataFrame:
         """Return the stream as foreachBatch must see it: with slots, and for *direct* in as many parts as tasks."""
@@ -75,7 +76,7 @@ class Router:
             lane = F.get(lane_of_slot, F.col(SLOT).cast("int"))
             batch = batch.repartitionById(len(table.lanes), lane)
         frames, wire = arrow_frames(batch)
-        write = _writer(self.location, wire, arrow_schema(batch.schema))
+        write = _writer(self.location, wire, arrow_schema(batch.schema), self.retries)
         # The order of the tasks is part of what makes an epoch deterministic.
         written = sorted(frames.mapPartitions(write).collect(), key=lambda part: part.task)
         return Routed(tuple(part.block for part in written), _arrivals(written))
@@ -108,7 +109,9 @@ class _Written:
     arrivals: tuple[tuple[IntArray, int], ...]
 
 
-def _writer(location: str, wire: pa.Schema, schema: pa.Schema) -> Callable[[Iterable[bytes]], Iterator[_Written]]:
+def _writer(
+    location: str, wire: pa.Schema, schema: pa.Schema, retries: Retries
+) -> Callable[[Iterable[bytes]], Iterator[_Written]]:
     """Return the function that turns one task's rows into one file and its index; `wire` is what the frames hold.
 
     It works through them in portions, and what is written is let go: memory does not grow with the rows, and no column
@@ -136,7 +139,7 @@ def _writer(location: str, wire: pa.Schema, schema: pa.Schema) -> Callable[[Iter
 
         # Spark counts attempts anew in every session; an old one's task may still be writing.
         name = block_name(epoch, f"{context.taskAttemptId()}.{secrets.token_hex(4)}", task)
-        file = Folder.at(location, durable=False).write_batches(name, batches())
+        file = Folder.at(location, durable=False, retries=retries).write_batches(name, batches())
         if file is not None:
             yield _Written(task, Block(file, tuple(segments)), tuple(arrivals))
 

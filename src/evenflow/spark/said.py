@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -12,12 +12,14 @@ from pyspark.sql.types import StructType
 from evenflow.errors import InputError, UnknownNameError
 from evenflow.operators import Apply, Operator
 from evenflow.spark.sink import Write
+from evenflow.state.retrying import PATIENCE_S, Retries
 
 _ARRIVAL_COLUMN = "evenflow.arrivalColumn"
 _ROWS_PER_SECOND = "evenflow.rowsPerSecond"
 _SHARE_OUTPUT = "evenflow.shareOutput"
+_RETRY_SECONDS = "evenflow.storageRetrySeconds"
 _MODES = ("update", "complete")
-_OWN = (_ARRIVAL_COLUMN, _ROWS_PER_SECOND, _SHARE_OUTPUT)
+_OWN = (_ARRIVAL_COLUMN, _ROWS_PER_SECOND, _SHARE_OUTPUT, _RETRY_SECONDS)
 _WRITERS = ("checkpointlocation", "path", "queryname")  # Spark's, for the writer and not for the sink
 
 
@@ -105,16 +107,28 @@ class Options:
 
     def rows_per_second(self) -> float | None:
         """Return how fast a lane may be at most, in demos and experiments."""
-        text = self.get(_ROWS_PER_SECOND)
-        if text is None:
-            return None
-        try:
-            rate = float(text)
-        except ValueError:
-            rate = math.nan
-        if not rate > 0:
-            raise InputError(f"writeStream: {_ROWS_PER_SECOND} is a number above 0, got {text!r}")
+        rate = self._number(_ROWS_PER_SECOND)
+        if rate is not None and not rate > 0:
+            raise InputError(f"writeStream: {_ROWS_PER_SECOND} is a number above 0, got {self.get(_ROWS_PER_SECOND)!r}")
         return rate
+
+    def storage_retry_s(self) -> float:
+        """Return for how long errors of a storage that may pass are tried again."""
+        seconds = self._number(_RETRY_SECONDS)
+        if seconds is not None and not 0 <= seconds < math.inf:
+            raise InputError(
+                f"writeStream: {_RETRY_SECONDS} is a number of seconds, 0 for no second try, got "
+                f"{self.get(_RETRY_SECONDS)!r}"
+            )
+        return PATIENCE_S if seconds is None else seconds
+
+    def _number(self, name: str) -> float | None:
+        """Return a number that was set, nan if it is none."""
+        text = self.get(name)
+        try:
+            return None if text is None else float(text)
+        except ValueError:
+            return math.nan
 
     def arrival_column(self, schema: StructType) -> str | None:
         """Return the column that says when a row arrived, for latencies."""
@@ -140,3 +154,4 @@ class Said:
     partitions: tuple[str, ...]
     name: str | None
     replaces: bool  # an epoch's rows take the place of all that was published before
+    retries: Retries = field(default_factory=Retries)

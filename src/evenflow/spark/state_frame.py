@@ -11,7 +11,7 @@ from evenflow.lane import LaneConfig
 from evenflow.lane.cut import Portion, read
 from evenflow.spark.engine import Engine
 from evenflow.spark.internals import StateFrame, spark_schema
-from evenflow.state import Folder
+from evenflow.state import Folder, Retries
 
 
 def state_of(engine: Engine) -> StateFrame:
@@ -30,7 +30,7 @@ def state_of(engine: Engine) -> StateFrame:
 
 def _reader(config: LaneConfig) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        folder = Folder.at(config.location)
+        folder = Folder.at(config.location, retries=Retries(config.retry_s, config.query))
         for batch in batches:
             for portion in batch["portion"].to_pylist():
                 yield from read(config, folder, msgspec.msgpack.decode(portion, type=Portion))

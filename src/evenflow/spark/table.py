@@ -84,7 +84,9 @@ class Table:
         """Raise if the table's files belong to another query."""
         folder = self._folder()
         if folder is not None:
-            OutputFolder.at(folder, share=self.said.options.shares_output()).refuse_other(query_id)
+            OutputFolder.at(folder, share=self.said.options.shares_output(), retries=self.said.retries).refuse_other(
+                query_id
+            )
 
     def open(self, home: str, mark: Mark) -> Sink:
         """Make the table if need be, and claim it."""
@@ -97,7 +99,7 @@ class Table:
             )
         else:
             folder = str(self._folder())
-            OutputFolder.at(folder, share=said.options.shares_output()).claim(mark)
+            OutputFolder.at(folder, share=said.options.shares_output(), retries=said.retries).claim(mark)
             write = _adding(
                 said.spark, self.name, FileSink(self.kind, QueryFiles(folder, mark.query_id), options, self.partitions)
             )

@@ -36,7 +36,7 @@ from evenflow.spark.route import Router
 from evenflow.spark.said import Options, Said, checked_mode, checked_trigger, text_of
 from evenflow.spark.sink import Write
 from evenflow.spark.telling import tell_start
-from evenflow.state import Checkpoint, Folder, Identity, below, has_scheme, home_of, query_at, spark_path
+from evenflow.state import Checkpoint, Folder, Identity, Retries, below, has_scheme, home_of, query_at, spark_path
 
 if TYPE_CHECKING:
     from evenflow.spark.stream import StatefulStream
@@ -195,7 +195,8 @@ class StreamWriter:
     def _start(self, table: str | None, path: str | None) -> Query:
         stream, options = self._stream, self._stream.options
         spark = stream.stream.sparkSession
-        outlet = outlet_of(self._said(spark, table, path))
+        retries = Retries(self._options.storage_retry_s(), self._name or "query")
+        outlet = outlet_of(self._said(spark, table, path, retries))
         _refuse_name_in_use(spark, self._name)
         lanes, free = lanes_that_fit(spark, options.lanes)
         use_this_python(spark.sparkContext)
@@ -209,9 +210,10 @@ class StreamWriter:
             options.exchange or ("direct" if master_of(spark.sparkContext).startswith("local[") else "shuffle"),
             free - lanes,
             self._options.arrival_column(stream.stream.schema),
+            retries,
         )
         spark_writer, pace = self._spark_writer(router, location), self._options.rows_per_second()
-        outlet.refuse(query_at(location))
+        outlet.refuse(query_at(location, retries))
         identity = Identity(
             query_id=str(uuid.uuid4()),
             keys=stream.keys,
@@ -221,13 +223,14 @@ class StreamWriter:
             output_mode=self._mode,
             created_at_s=time.time(),
         )
-        checkpoint = Checkpoint.open(location, identity)
+        checkpoint = Checkpoint.open(location, identity, retries=retries)
+        query_id = checkpoint.identity.query_id
+        log = QueryLog(label_of(self._name, query_id))
+        retries.query = log.query
         _refuse_what_runs(checkpoint)
         _refuse_lost_offsets(checkpoint, location)
         address = Folder.at(location).storage.address("")
-        sink = outlet.open(checkpoint.folder.location, Mark(checkpoint.identity.query_id, address, time.time()))
-        query_id = checkpoint.identity.query_id
-        log = QueryLog(label_of(self._name, query_id))
+        sink = outlet.open(checkpoint.folder.location, Mark(query_id, address, time.time()))
         for remark in checkpoint.take_over():  # another driver that is at it ends with its next step
             log.warning(remark)
         base = LaneConfig(
@@ -241,6 +244,7 @@ class StreamWriter:
             pace,
             publishes=outlet.publishes,
             query=log.query,
+            retry_s=retries.patience_s,
         )
         controller = Controller.restored(
             ControllerState(
@@ -282,7 +286,7 @@ class StreamWriter:
         """Whether an epoch's rows take the place of all that was published before."""
         return self._mode == "complete"
 
-    def _said(self, spark: SparkSession, table: str | None, path: str | None) -> Said:
+    def _said(self, spark: SparkSession, table: str | None, path: str | None, retries: Retries) -> Said:
         stream = self._stream
         return Said(
             spark=spark,
@@ -295,6 +299,7 @@ class StreamWriter:
             partitions=self._partitions,
             name=self._name,
             replaces=self._replaces,
+            retries=retries,
         )
 
     def _spark_writer(self, router: Router, location: str) -> DataStreamWriter:

@@ -1,8 +1,9 @@
 """Where blocks, slots and progress live: everything below `<checkpoint>/evenflow/`, on any filesystem.
 
-`storage` knows bytes, `files` checks them, `records` are what is written down, `ledger` is what the records come to,
-`loading` reads them back, `runs` says who may write them, `checkpoint` writes them in the order that makes every crash
-harmless. Lanes need `Folder`, `naming` and `slotfiles` only; the manifest decides what counts.
+`storage` knows bytes, `retrying` tries again what may pass, `files` checks them, `records` are what is written down,
+`ledger` is what the records come to, `loading` reads them back, `runs` says who may write them, `checkpoint` writes
+them in the order that makes every crash harmless. Lanes need `Folder`, `naming` and `slotfiles` only; the manifest
+decides what counts.
 """
 
 from evenflow.state.checkpoint import Checkpoint, Recovery, home_of, query_at
@@ -20,6 +21,7 @@ from evenflow.state.records import (
     Segment,
     SlotRef,
 )
+from evenflow.state.retrying import Retries, RetryingStorage
 from evenflow.state.slotfiles import read_slots, write_slots
 from evenflow.state.storage import NameTakenError, Storage, below, filesystem_at, has_scheme, spark_path, storage_at
 
@@ -36,6 +38,8 @@ __all__ = [
     "NameTakenError",
     "Published",
     "Recovery",
+    "Retries",
+    "RetryingStorage",
     "Segment",
     "SlotRef",
     "SlotSources",

@@ -52,6 +52,7 @@ from evenflow.state.records import (
     Published,
     Record,
 )
+from evenflow.state.retrying import Retries
 from evenflow.state.runs import claimed, refuse_if_taken_over
 from evenflow.state.storage import TEMPORARY, NameTakenError, below
 from evenflow.state.succession import Difference, differences, remarks, succeeded
@@ -133,16 +134,22 @@ class Checkpoint:
 
     @classmethod
     def open(
-        cls, location: str, identity: Identity, *, durable: bool = True, fold_every: int = FOLD_EVERY
+        cls,
+        location: str,
+        identity: Identity,
+        *,
+        durable: bool = True,
+        fold_every: int = FOLD_EVERY,
+        retries: Retries | None = None,
     ) -> Checkpoint:
         """Look at the checkpoint below `location`, or create it where there is nothing. `take_over` lets it be written.
 
         What belongs to another query is refused and not touched. `durable`: records survive a power cut, not only
         the end of the process (local folders). `fold_every`: so many commit entries are kept before they are summed up.
         """
-        folder = Folder.at(below(location, SUBFOLDER), durable=durable)
+        folder = Folder.at(below(location, SUBFOLDER), durable=durable, retries=retries)
         if not folder.exists(IDENTITY):
-            _refuse_strangers(Folder.at(location), folder)
+            _refuse_strangers(Folder.at(location, retries=retries), folder)
             with suppress(NameTakenError):  # whoever was faster; it is compared below
                 folder.write_json(IDENTITY, identity, exclusive=True)
         stored = folder.read_json(IDENTITY, Identity)
@@ -330,9 +337,9 @@ def _is_over(name: str, frontier: Epoch | None) -> bool:
     return epoch + name.startswith(f"{naming.HANDOFFS}/") <= frontier
 
 
-def query_at(location: str) -> str | None:
+def query_at(location: str, retries: Retries | None = None) -> str | None:
     """Return the id of the query whose checkpoint is at `location`, None if there is none; nothing is created."""
-    folder = Folder.at(below(location, SUBFOLDER))
+    folder = Folder.at(below(location, SUBFOLDER), retries=retries)
     return folder.read_json(IDENTITY, Identity).query_id if folder.exists(IDENTITY) else None
 
 

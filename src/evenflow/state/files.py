@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from evenflow.errors import DamagedFileError, UnreachableError
+from evenflow.state.retrying import Retries, RetryingStorage
 from evenflow.state.storage import Durable, Storage, Write, storage_at
 
 FORMAT = 3
@@ -57,12 +58,13 @@ class Folder:
     storage: Storage
 
     @classmethod
-    def at(cls, location: str, *, durable: Durable = True) -> Folder:
+    def at(cls, location: str, *, durable: Durable = True, retries: Retries | None = None) -> Folder:
         """Return the folder at a path or URI; with `durable`, files in a local one survive a power cut.
 
-        With "content" they do so once `settle` was called, by whoever lets them count.
+        With "content" they do so once `settle` was called, by whoever lets them count. `retries` says how long errors
+        that may pass are tried again.
         """
-        return cls(storage_at(location, durable=durable))
+        return cls(RetryingStorage(storage_at(location, durable=durable), retries or Retries()))
 
     @property
     def location(self) -> str:

@@ -10,6 +10,9 @@ Whichever way the two fall together, one sees the other: if the old run finds it
 the claim was removed, so the new run has read it. If not, the record may or may not have been read; the old run never
 acts on it, and what the new run has written down decides. This needs a storage that shows to everyone what one has
 written or removed, and nothing else: no locks, no clocks, and no two runs ever write the same file.
+
+A storage that cannot be asked has not said that the claim is gone. So an error is an UnreachableError; and where the
+claim is missing, the checkpoint itself must be there: else its storage is away, or somebody has removed it all.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from datetime import UTC, datetime
 
 from evenflow.errors import EvenflowError, TakenOverError, UnreachableError
 from evenflow.state.files import Folder
-from evenflow.state.naming import RECORDS, RUNS, Run, claim_name, claim_of, record_of
+from evenflow.state.naming import IDENTITY, RECORDS, RUNS, Run, claim_name, claim_of, record_of
 from evenflow.state.records import Claim
 from evenflow.state.storage import TEMPORARY
 
@@ -46,8 +49,15 @@ def claimed(folder: Folder) -> Run:
 
 def refuse_if_taken_over(folder: Folder, run: Run) -> None:
     """Raise if a later run has claimed the checkpoint; if not, everything written before this call counts."""
-    if not folder.exists(claim_name(run)):
-        raise _taken_over(folder, run)
+    if folder.exists(claim_name(run)):
+        return
+    if not folder.names(RUNS) and not folder.exists(IDENTITY):
+        raise UnreachableError(
+            f"checkpoint {folder.storage.address('')} is not there any more: neither the claim of this run, "
+            f"{claim_name(run)}, nor {IDENTITY} is found. Is the storage mounted, or was the folder removed while the "
+            f"query ran? The query has ended; see to the storage, then start it again."
+        )
+    raise _taken_over(folder, run)
 
 
 def _highest(folder: Folder) -> int:

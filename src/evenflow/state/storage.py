@@ -51,6 +51,10 @@ class NameTakenError(Exception):
     """There is a file of the name that was to be created."""
 
 
+class NotFlushedError(OSError):
+    """A folder's new names could not be flushed to disk: whether they survive a power cut is not known."""
+
+
 class Storage(Protocol):
     """A tree of files below one root; names are relative to it and use slashes."""
 
@@ -203,7 +207,11 @@ class LocalStorage:
             return []
 
     def exists(self, name: str) -> bool:
-        return Path(self.address(name)).exists()
+        try:
+            Path(self.address(name)).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def delete(self, name: str) -> None:
         Path(self.address(name)).unlink(missing_ok=True)
@@ -308,6 +316,8 @@ def _flush_folder(path: Path) -> None:
     folder = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(folder)
+    except OSError as error:
+        raise NotFlushedError(error.errno, error.strerror, str(path)) from error
     finally:
         os.close(folder)
 
