@@ -9,7 +9,7 @@ import pytest
 
 from evenflow.lane import LaneConfig, LaneWorker
 from evenflow.lane.messages import Adopt, FromLane, Prepare, Release, Released, SlotToLoad
-from evenflow.operators import SLOT, Agg, Aggregate
+from evenflow.operators import GONE, SLOT, Agg, Aggregate
 from evenflow.state import Folder, SlotRef, handoff_name
 
 SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.int64())])
@@ -47,7 +47,12 @@ def test_a_slot_that_comes_back_at_once_is_not_what_is_freed(worker: LaneWorker)
 
 def _stored(folder: Folder, slot: int, keys: list[int]) -> SlotToLoad:
     state = pa.table(
-        {SLOT: pa.array([slot] * len(keys), pa.int32()), "key": pa.array(keys, pa.int64()), "n": [1] * len(keys)}
+        {
+            SLOT: pa.array([slot] * len(keys), pa.int32()),
+            "key": pa.array(keys, pa.int64()),
+            "n": [1] * len(keys),
+            GONE: [False] * len(keys),
+        }
     )
     file = folder.write_table(handoff_name(5, 1, f"b.{len(keys)}"), state)
     return SlotToLoad(slot, 5, SlotRef(file, 5, 0, len(keys)))

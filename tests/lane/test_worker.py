@@ -32,7 +32,7 @@ from evenflow.lane.messages import (
     SlotToLoad,
     Work,
 )
-from evenflow.operators import Agg, Aggregate
+from evenflow.operators import Agg, Aggregate, Operator
 from evenflow.state import Advance, FileRef, Folder, Segment, SlotRef, block_name
 
 SLOTS = 4  # a key's slot is its remainder
@@ -62,9 +62,16 @@ class Held:
 class Lane:
     """A lane and the files that it reads and writes."""
 
-    def __init__(self, place: Path, background: Background | None = None, *, complete: bool = False) -> None:
+    def __init__(
+        self,
+        place: Path,
+        background: Background | None = None,
+        *,
+        operator: Operator = TOTALS,
+        complete: bool = False,
+    ) -> None:
         self.folder = Folder.at(str(place), durable=False)
-        config = LaneConfig(1, str(place), TOTALS, SCHEMA, ("key",), SLOTS, complete)
+        config = LaneConfig(1, str(place), operator, SCHEMA, ("key",), SLOTS, complete)
         self.worker = LaneWorker(config, "attempt", self.folder, background=background or Inline())
         self.blocks = 0
 

@@ -125,6 +125,11 @@ class Model:
             self.slots[comparable(key)] = self.kind.slot(key)
         return list(dict.fromkeys(comparable(key) for key, _ in ordered))
 
+    def remove(self, keys: Sequence[Hashable]) -> None:
+        """Forget that these keys ever came."""
+        for key in keys:
+            del self.rows[key], self.slots[key]
+
     def output(self, key: Hashable) -> dict[str, Any]:
         columns = dict(zip(VALUES, zip(*self.rows[key], strict=True), strict=True))
         row: dict[str, Any] = dict(zip(self.kind.names, key, strict=True))  # type: ignore[call-overload]

@@ -15,7 +15,7 @@ import pytest
 
 from evenflow.errors import EvenflowError, InputError, OperatorError, UnknownNameError
 from evenflow.model import Contents, HeldAggregate
-from evenflow.operators import HASH, SLOT, Agg, Aggregate, arrays, functions
+from evenflow.operators import GONE, HASH, SLOT, Agg, Aggregate, arrays, functions
 from evenflow.operators import values as stored
 from evenflow.operators.aggregate import AggregateState
 
@@ -217,8 +217,8 @@ def test_keys_that_need_a_hash() -> None:
     assert not any(operator.needs_hash(schema, (name,)) for name in direct)
     assert all(operator.needs_hash(schema, (name,)) for name in hashed)
     assert operator.needs_hash(schema, ("int", "date"))
-    assert operator.state_schema(schema, ("int", "date")).names == [SLOT, HASH, "int", "date", "n"]
-    assert operator.state_schema(schema, ("int",)).names == [SLOT, "int", "n"]
+    assert operator.state_schema(schema, ("int", "date")).names == [SLOT, HASH, "int", "date", "n", GONE]
+    assert operator.state_schema(schema, ("int",)).names == [SLOT, "int", "n", GONE]
 
 
 def test_columns_and_contents() -> None:

@@ -1,4 +1,4 @@
-"""Aggregates through any sequence of folds, moves, aborted moves and recoveries, compared with a dict."""
+"""Aggregates through any sequence of folds, removals, moves, copies and recoveries, compared with a dict."""
 
 from __future__ import annotations
 
@@ -11,15 +11,30 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from evenflow.operators import SLOT, Resident
+from evenflow.model.slots import BoolArray
+from evenflow.operators import GONE, SLOT, Resident
 from tests.operators.oracle import AGGREGATE, KEY_KINDS, SLOTS, VALUES, KeyKind, Model, rows_of, slots_of
+from tests.operators.removing import Removing
 
 slots = st.integers(0, SLOTS - 1)
 values = st.tuples(*(st.sampled_from(pool) for _, pool in VALUES.values()))
+FLAG = list(VALUES).index("flag")
+
+
+def flagged(output: pa.Table) -> BoolArray:
+    """A key goes when its last row has the flag."""
+    over: BoolArray = output["last_flag"].fill_null(fill_value=False).to_numpy()
+    return over
+
+
+OPERATOR = Removing(AGGREGATE.aggregates, over=flagged)
 
 
 class TwoLanes(RuleBasedStateMachine):
-    """Two lanes share the slots of one key space; `history` is what a changelog would hold."""
+    """Two lanes share the slots of one key space; `history` is what a changelog would hold.
+
+    `copies` are slots as they were once, made ahead of a move, with the changes that they lack.
+    """
 
     kind_name: str
 
@@ -30,9 +45,10 @@ class TwoLanes(RuleBasedStateMachine):
         self.lanes = [self.opened(), self.opened()]
         self.owner = [slot % 2 for slot in range(SLOTS)]
         self.history: list[pa.Table] = []
+        self.copies: dict[int, tuple[Resident, list[pa.Table]]] = {}
 
     def opened(self) -> Resident:
-        return AGGREGATE.open(self.kind.schema, self.kind.names, SLOTS)
+        return OPERATOR.open(self.kind.schema, self.kind.names, SLOTS)
 
     def slots_of_lane(self, lane: int) -> list[int]:
         return [slot for slot in range(SLOTS) if self.owner[slot] == lane]
@@ -43,11 +59,32 @@ class TwoLanes(RuleBasedStateMachine):
         drawn = data.draw(st.lists(st.tuples(st.sampled_from(keys), values), max_size=12)) if keys else []
         folded = self.lanes[lane].fold(*self.kind.table(drawn))
         touched = self.model.add(drawn)
-        assert rows_of(folded.output) == [self.model.output(key) for key in touched]
+        leaving = [key for key in touched if self.model.rows[key][-1][FLAG]]
+        slots = [self.model.slots[key] for key in touched]
+        self.model.remove(leaving)
+        assert rows_of(folded.output) == [self.model.output(key) for key in touched if key not in leaving]
         assert folded.output.schema == AGGREGATE.output_schema(self.kind.schema, self.kind.names)
         assert folded.changes.schema == AGGREGATE.state_schema(self.kind.schema, self.kind.names)
-        assert slots_of(folded.changes) == [self.model.slots[key] for key in touched]
+        assert slots_of(folded.changes) == slots
+        gone = rows_of(folded.changes.filter(folded.changes[GONE]).select(self.kind.names))
+        assert {tuple(row.values()) for row in gone} == set(leaving)
         self.history.append(folded.changes)
+        for slot, (_, lacking) in self.copies.items():
+            lacking.append(folded.changes.filter(pc.equal(folded.changes[SLOT], slot)))
+
+    @rule(slot=slots)
+    def copy(self, slot: int) -> None:
+        copy = self.opened()
+        copy.install(self.lanes[self.owner[slot]].snapshot([slot]))
+        self.copies[slot] = copy, []
+
+    @rule(at_once=st.booleans())
+    def bring_copies_up_to_date(self, at_once: bool) -> None:
+        for slot, (copy, lacking) in self.copies.items():
+            for table in [pa.concat_tables(lacking)] if at_once and lacking else lacking:
+                copy.install(table)
+            lacking.clear()
+            self.check(copy, {key for key, there in self.model.slots.items() if there == slot})
 
     @rule(slot=slots, aborted=st.booleans())
     def move(self, slot: int, aborted: bool) -> None:
@@ -86,15 +123,17 @@ class TwoLanes(RuleBasedStateMachine):
     @invariant()
     def lanes_hold_what_the_model_holds(self) -> None:
         for at, lane in enumerate(self.lanes):
-            mine = {key for key, slot in self.model.slots.items() if self.owner[slot] == at}
-            got = {tuple(row[name] for name in self.kind.names): row for row in rows_of(lane.output(range(SLOTS)))}
-            assert got == {key: self.model.output(key) for key in mine}
-            counts = [sum(self.model.slots[key] == slot for key in mine) for slot in range(SLOTS)]
-            assert lane.slot_rows().tolist() == counts
-            assert [size > 0 for size in lane.slot_bytes()] == [count > 0 for count in counts]
-            snapshot = slots_of(lane.snapshot(range(SLOTS)))
-            assert snapshot == sorted(snapshot)
-            assert len(snapshot) == len(mine)
+            self.check(lane, {key for key, slot in self.model.slots.items() if self.owner[slot] == at})
+
+    def check(self, lane: Resident, mine: set[Any]) -> None:
+        got = {tuple(row[name] for name in self.kind.names): row for row in rows_of(lane.output(range(SLOTS)))}
+        assert got == {key: self.model.output(key) for key in mine}
+        counts = [sum(self.model.slots[key] == slot for key in mine) for slot in range(SLOTS)]
+        assert lane.slot_rows().tolist() == counts
+        assert [size > 0 for size in lane.slot_bytes()] == [count > 0 for count in counts]
+        snapshot = lane.snapshot(range(SLOTS))
+        assert slots_of(snapshot) == sorted(slots_of(snapshot))
+        assert snapshot[GONE].to_pylist() == [False] * len(mine)
 
 
 @pytest.mark.parametrize("kind", KEY_KINDS)

@@ -1,6 +1,7 @@
 """What the queries of the harness keep, once as the operator does it and once in plain Python.
 
-*Totals* are aggregates of which each would show a lost, repeated or swapped row in its own way. The *diary* is an
+*Totals* are aggregates of which each would show a lost, repeated or swapped row in its own way; *tabs* are totals of
+keys that are removed now and then. The *diary* is an
 operator of a user's own that keeps all values of a key in a list, so that order and multiplicity can be read off.
 """
 
@@ -14,7 +15,9 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from evenflow.model.slots import BoolArray
 from evenflow.operators import Agg, Aggregate, Apply, Operator, SlotOperator
+from tests.operators.removing import Removing
 
 SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.int64())])
 Answer = tuple[Any, ...]  # the key, then what is kept of it
@@ -28,6 +31,10 @@ class Calculation(ABC):
     @abstractmethod
     def add(self, before: Answer | None, key: int | None, value: int) -> Answer:
         """Return what is kept of a key after one more value."""
+
+    def is_over(self, answer: Answer) -> bool:  # noqa: ARG002 - for most it never is
+        """Tell whether a key of which this is kept at the end of an epoch goes."""
+        return False
 
     def held(self, state: pa.Table) -> list[Answer]:
         """Return what is kept of all keys, from the committed state."""
@@ -50,6 +57,22 @@ class Totals(Calculation):
     def add(self, before: Answer | None, key: int | None, value: int) -> Answer:
         _, total, n, low, opened, _ = before or (key, 0, 0, value, value, value)
         return (key, total + value, n + 1, min(low, value), opened, value)
+
+
+def closed_by_a_seventh(output: pa.Table) -> BoolArray:
+    """Let a key go whose last value can be divided by 7."""
+    over: BoolArray = output["closed"].to_numpy() % 7 == 0
+    return over
+
+
+class Tabs(Totals):
+    """Totals of keys that go and come back."""
+
+    operator = Removing(Totals.operator.aggregates, over=closed_by_a_seventh)
+
+    def is_over(self, answer: Answer) -> bool:
+        closed: int = answer[-1]
+        return closed % 7 == 0
 
 
 class KeepAll(SlotOperator):
@@ -81,7 +104,7 @@ class Diary(Calculation):
         return [(None if key is None else int(key), tuple(values)) for key, values in rows]
 
 
-CALCULATIONS: dict[str, Callable[[], Calculation]] = {"totals": Totals, "diary": Diary}
+CALCULATIONS: dict[str, Callable[[], Calculation]] = {"totals": Totals, "tabs": Tabs, "diary": Diary}
 
 
 def answers_of(table: pa.Table) -> list[Answer]:
@@ -103,13 +126,17 @@ class Oracle:
     calculation: Calculation
     state: dict[int | None, Answer] = field(default_factory=dict)
     epochs: dict[int, list[Answer]] = field(default_factory=dict)
+    _held: dict[int, list[Answer]] = field(default_factory=dict)
 
     def add(self, epoch: int, rows: pa.Table) -> None:
         for key, value in zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True):
             self.state[key] = self.calculation.add(self.state.get(key), key, value)
-        self.epochs[epoch] = by_key(self.state[key] for key in dict.fromkeys(rows["key"].to_pylist()))
+        touched = dict.fromkeys(rows["key"].to_pylist())
+        for key in [key for key in touched if self.calculation.is_over(self.state[key])]:
+            del self.state[key], touched[key]
+        self.epochs[epoch] = by_key(self.state[key] for key in touched)
+        self._held[epoch] = by_key(self.state.values())
 
     def at(self, epoch: int) -> list[Answer]:
         """Return what was held at the end of an epoch."""
-        answers = (answer for each in range(epoch + 1) for answer in self.epochs[each])
-        return by_key({answer[0]: answer for answer in answers}.values())
+        return self._held.get(epoch, [])

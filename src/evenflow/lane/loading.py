@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from evenflow.lane.messages import BlockPart, SlotToLoad
 from evenflow.model.slots import IntArray
-from evenflow.operators import HASH, SLOT, arrays
+from evenflow.operators import HASH, SLOT, by_slot
 from evenflow.operators.arrays import fitted
 from evenflow.state import FileRef, Folder, Recovery
 
@@ -29,27 +29,6 @@ def rows_of(folder: Folder, parts: Sequence[BlockPart], schema: pa.Schema) -> tu
                 table, slots = table.filter(pa.array(chosen)), slots[chosen]
             read.append((table, slots))
     return by_slot(read) if read else (schema.empty_table(), np.empty(0, dtype=np.int64))
-
-
-def by_slot(parts: Sequence[tuple[pa.Table, IntArray]]) -> tuple[pa.Table, IntArray]:
-    """Join tables that are sorted by slot into one that is, within a slot in the order of the tables; and its slots.
-
-    What is more than one array of strings can hold is joined a range of slots at a time; rows of one slot need no sort.
-    """
-    if len(parts) == 1:
-        return parts[0]
-    tables, slots = [table for table, _ in parts], np.concatenate([slots for _, slots in parts])
-    lowest = int(slots.min()) if len(slots) else 0
-    if (slots == lowest).all():
-        return pa.concat_tables(tables), slots
-    if sum(table.nbytes for table in tables) <= arrays.JOINED:
-        order = np.argsort(slots.astype(np.uint16), kind="stable")  # 16 bits: a radix sort
-        return pa.concat_tables(tables).combine_chunks().take(pa.array(order)), slots[order]
-    cut = max(lowest + 1, int(np.median(slots)))
-    cuts = [(table, part, int(np.searchsorted(part, cut))) for table, part in parts]
-    below = by_slot([(table.slice(0, at), part[:at]) for table, part, at in cuts if at])
-    above = by_slot([(table.slice(at), part[at:]) for table, part, at in cuts if at < len(part)])
-    return pa.concat_tables([below[0], above[0]]), np.concatenate([below[1], above[1]])
 
 
 def _as_today(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -18,7 +18,7 @@ from evenflow.errors import EvenflowError, ProtocolError
 from evenflow.lane.background import Background, Future, Inline
 from evenflow.lane.faults import Faults
 from evenflow.lane.hot_keys import KeyCounter
-from evenflow.lane.loading import by_slot, places_of, rows_of, tables_of
+from evenflow.lane.loading import places_of, rows_of, tables_of
 from evenflow.lane.messages import (
     Adopt,
     Adopted,
@@ -36,7 +36,7 @@ from evenflow.lane.messages import (
     Work,
 )
 from evenflow.model.slots import FloatArray, IntArray
-from evenflow.operators import SLOT, Folded, Operator, Resident
+from evenflow.operators import SLOT, Folded, Operator, Resident, by_slot
 from evenflow.operators.clock import NeededTime
 from evenflow.state import (
     FileRef,

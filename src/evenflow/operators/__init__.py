@@ -8,7 +8,21 @@
 
 from evenflow.operators.aggregate import Aggregate
 from evenflow.operators.apply import Apply, SlotOperator
-from evenflow.operators.base import HASH, LATEST, SLOT, Folded, Operator, Resident
+from evenflow.operators.base import GONE, HASH, LATEST, SLOT, Folded, Operator, Resident
 from evenflow.operators.functions import Agg
+from evenflow.operators.slot_order import by_slot
 
-__all__ = ["HASH", "LATEST", "SLOT", "Agg", "Aggregate", "Apply", "Folded", "Operator", "Resident", "SlotOperator"]
+__all__ = [
+    "GONE",
+    "HASH",
+    "LATEST",
+    "SLOT",
+    "Agg",
+    "Aggregate",
+    "Apply",
+    "Folded",
+    "Operator",
+    "Resident",
+    "SlotOperator",
+    "by_slot",
+]

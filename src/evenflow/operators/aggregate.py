@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -11,13 +12,15 @@ import pyarrow as pa
 from evenflow.errors import InputError
 from evenflow.model import Contents, Epoch, HeldAggregate
 from evenflow.model.slots import IntArray
-from evenflow.operators.arrays import pieces, whole, widened
-from evenflow.operators.base import HASH, LATEST, SLOT, Folded
+from evenflow.operators.arrays import constant, pieces, whole, widened
+from evenflow.operators.base import GONE, HASH, LATEST, SLOT, Folded
 from evenflow.operators.column import Block, Column
 from evenflow.operators.functions import Agg
 from evenflow.operators.keys import check_keys, is_direct, keys_for
 from evenflow.operators.rules import column_for
 from evenflow.operators.values import TooLongError
+
+_Part = TypeVar("_Part")
 
 _BEGUN = "begun"
 _PIECE = 1 << 22  # rows read at a time, which bounds the temporary arrays
@@ -41,7 +44,7 @@ class Aggregate:
         for name, agg in self.aggregates.items():
             if not isinstance(agg, Agg):
                 raise InputError(f"agg(): {name} must be an aggregate such as ef.sum('price'), got {agg!r}")
-            if name in (SLOT, HASH):
+            if name in (SLOT, HASH, GONE):
                 raise InputError(f"agg(): the name {name!r} is reserved; choose another")
             if name.lower() in seen:
                 raise InputError(
@@ -79,7 +82,7 @@ class Aggregate:
         if self.needs_hash(schema, keys):
             head.append(pa.field(HASH, pa.int64()))
         state = [each for column in self._columns(schema, keys) for each in column.fields]
-        return pa.schema([*head, *_key_fields(schema, keys), *state])
+        return pa.schema([*head, *_key_fields(schema, keys), *state, pa.field(GONE, pa.bool_())])
 
     def view_schema(self, schema: pa.Schema, keys: tuple[str, ...]) -> pa.Schema:
         return self.output_schema(schema, keys)
@@ -108,7 +111,11 @@ class Aggregate:
 
 
 class AggregateState:
-    """The keys of all slots of a lane and their aggregates: one table, however many slots."""
+    """The keys of all slots of a lane and their aggregates: one table, however many slots.
+
+    Operators that are made of aggregates and let keys go, such as windows, work with its row numbers: `absorb` input,
+    `read` what has become of it, `remove` what is over. Numbers are good until the next `remove`, `install` or `drop`.
+    """
 
     def __init__(self, operator: Aggregate, schema: pa.Schema, keys: tuple[str, ...], slots: int) -> None:
         """Start empty."""
@@ -121,13 +128,17 @@ class AggregateState:
         self._since = [operator.since.get(name, 0) for name in operator.aggregates]
 
     def fold(self, rows: pa.Table, slots: IntArray, epoch: Epoch = LATEST) -> Folded:
+        return Folded(*self.read(self.absorb(rows, slots, epoch)))
+
+    def absorb(self, rows: pa.Table, slots: IntArray, epoch: Epoch = LATEST) -> IntArray:
+        """Fold rows; return the state rows they belong to, each once, in slot order."""
         touched, at = [], 0
         for piece in pieces(rows):
-            touched.append(self._fold(piece, slots[at : at + piece.num_rows], epoch))
+            touched.append(self._absorb(piece, slots[at : at + piece.num_rows], epoch))
             at += piece.num_rows
-        return Folded(*self._read(touched[0] if len(touched) == 1 else self._each_once(np.concatenate(touched))))
+        return touched[0] if len(touched) == 1 else self._each_once(np.concatenate(touched))
 
-    def _fold(self, rows: pa.Table, slots: IntArray, epoch: Epoch) -> IntArray:
+    def _absorb(self, rows: pa.Table, slots: IntArray, epoch: Epoch) -> IntArray:
         """Fold rows of which each column fits one array; return the state rows they belong to, each once."""
         index, born = self._keys.index, self._keys.index.rows
         found = self._keys.find(rows, slots)
@@ -147,12 +158,18 @@ class AggregateState:
     def install(self, state: pa.Table) -> None:
         for piece in pieces(state):
             self._install(piece)
+        self._compact()
 
     def _install(self, state: pa.Table) -> None:
         born = self._keys.index.rows
         rows = self._keys.load(state)
         self._start(born)
-        chosen = self._last_of_each(rows)
+        chosen, leaving = self._last_of_each(rows), np.empty(0, np.int64)
+        gone = whole(state, GONE, pa.bool_())
+        if gone.true_count:
+            each = np.arange(len(rows)) if chosen is None else chosen
+            over = gone.to_numpy(zero_copy_only=False)[each]
+            chosen, leaving = each[~over], rows[each[over]]
         for column in self._columns:
             arrays = _stored(state, column)
             if arrays is None:
@@ -161,20 +178,29 @@ class AggregateState:
                 column.write(rows, arrays)
             else:
                 column.write(rows[chosen], [array.take(pa.array(chosen)) for array in arrays])
+        self._keys.forget(leaving)
+
+    def remove(self, rows: IntArray) -> pa.Table:
+        """Remove the keys of some state rows, each once; return their tombstones, sorted by slot."""
+        rows = rows[np.argsort(self._keys.index.slots(rows), kind="stable")]
+        tombstones = pa.concat_tables(_in_parts(rows, self._tombstones))
+        self._keys.forget(rows)
+        self._compact()
+        return tombstones
+
+    def rows_of(self, slots: Sequence[int]) -> IntArray:
+        """Return the state rows of some slots, sorted by slot."""
+        return self._keys.index.rows_of_slots(np.asarray(slots, np.int64))
 
     def snapshot(self, slots: Sequence[int]) -> pa.Table:
-        return self._read(self._keys.index.rows_of_slots(np.asarray(slots, np.int64)))[0]
+        return self.read(self.rows_of(slots))[0]
 
     def drop(self, slots: Sequence[int]) -> None:
-        index = self._keys.index
-        self._keys.forget(index.rows_of_slots(np.asarray(slots, np.int64)))
-        if index.live * 2 < index.rows:
-            kept = self._keys.keep()
-            for column in self._columns:
-                column.keep(kept)
+        self._keys.forget(self.rows_of(slots))
+        self._compact()
 
     def output(self, slots: Sequence[int]) -> pa.Table:
-        return self._read(self._keys.index.rows_of_slots(np.asarray(slots, np.int64)))[1]
+        return self.read(self.rows_of(slots))[1]
 
     def view(self, slots: Sequence[int]) -> pa.Table:
         return self.output(slots)
@@ -197,6 +223,14 @@ class AggregateState:
             column.reserve(index.capacity, born)
             column.start(born, index.rows)
 
+    def _compact(self) -> None:
+        """Give memory back once more rows are dead than alive."""
+        index = self._keys.index
+        if index.live * 2 < index.rows:
+            kept = self._keys.keep()
+            for column in self._columns:
+                column.keep(kept)
+
     def _last_of_each(self, rows: IntArray) -> IntArray | None:
         """Return the positions at which each row comes last; None if no row comes twice."""
         backwards = rows[::-1]
@@ -204,28 +238,42 @@ class AggregateState:
         kept = np.flatnonzero(first == np.arange(len(first)))
         return None if len(kept) == len(rows) else len(rows) - 1 - kept[::-1]
 
-    def _read(self, rows: IntArray) -> tuple[pa.Table, pa.Table]:
+    def read(self, rows: IntArray) -> tuple[pa.Table, pa.Table]:
         """Return state and output of some rows."""
-        read = [each for at in range(0, max(1, len(rows)), _PIECE) for each in self._read_some(rows[at : at + _PIECE])]
-        state, output = zip(*read, strict=True)
+        state, output = zip(*_in_parts(rows, self._read), strict=True)
         return pa.concat_tables(state), pa.concat_tables(output)
 
-    def _read_some(self, rows: IntArray) -> list[tuple[pa.Table, pa.Table]]:
-        """Return state and output of rows, in as many parts as it takes for each column to fit one array."""
-        try:
-            return [self._read_piece(rows)]
-        except TooLongError:
-            half = len(rows) // 2
-            return [*self._read_some(rows[:half]), *self._read_some(rows[half:])]
+    def _tombstones(self, rows: IntArray) -> pa.Table:
+        head = {
+            SLOT: pa.array(self._keys.index.slots(rows)),
+            **self._keys.read(rows),
+            GONE: constant(len(rows), value=True),
+        }
+        columns = (head.get(each.name, pa.nulls(len(rows), each.type)) for each in self._state_schema)
+        return pa.table(list(columns), self._state_schema)
 
-    def _read_piece(self, rows: IntArray) -> tuple[pa.Table, pa.Table]:
+    def _read(self, rows: IntArray) -> tuple[pa.Table, pa.Table]:
         head = self._keys.read(rows)
         states = [column.read(rows) for column in self._columns]
         slots = pa.array(self._keys.index.slots(rows))
-        state = pa.table([slots, *head.values(), *(array for arrays in states for array in arrays)], self._state_schema)
+        held, present = (array for arrays in states for array in arrays), constant(len(rows), value=False)
+        state = pa.table([slots, *head.values(), *held, present], self._state_schema)
         results = [column.results(arrays) for column, arrays in zip(self._columns, states, strict=True)]
         keys = [array for name, array in head.items() if name != HASH]
         return state, pa.table([*keys, *results], self._output_schema)
+
+
+def _in_parts(rows: IntArray, read: Callable[[IntArray], _Part]) -> list[_Part]:
+    """Read rows in as many parts as it takes for each column to fit one array; at least one."""
+
+    def parts(some: IntArray) -> list[_Part]:
+        try:
+            return [read(some)]
+        except TooLongError:
+            half = len(some) // 2
+            return [*parts(some[:half]), *parts(some[half:])]
+
+    return [part for at in range(0, max(1, len(rows)), _PIECE) for part in parts(rows[at : at + _PIECE])]
 
 
 def _stored(state: pa.Table, column: Column) -> list[pa.Array] | None:

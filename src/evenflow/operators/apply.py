@@ -13,7 +13,7 @@ from evenflow.errors import InputError, OperatorError
 from evenflow.model import Contents, Epoch
 from evenflow.model.signatures import takes
 from evenflow.model.slots import FloatArray, IntArray
-from evenflow.operators.base import HASH, LATEST, SLOT, Folded
+from evenflow.operators.base import GONE, HASH, LATEST, SLOT, Folded
 from evenflow.operators.clock import NeededTime
 from evenflow.operators.frames import Frames, PlainFrames
 from evenflow.operators.keys import check_keys
@@ -28,7 +28,13 @@ if TYPE_CHECKING:
 Rows: TypeAlias = "pa.Table | pd.DataFrame"
 
 _STATE_SCHEMA = pa.schema(
-    [(SLOT, pa.int32()), ("state", pa.large_binary()), ("kind", pa.string()), ("version", pa.int32())]
+    [
+        (SLOT, pa.int32()),
+        ("state", pa.large_binary()),
+        ("kind", pa.string()),
+        ("version", pa.int32()),
+        (GONE, pa.bool_()),
+    ]
 )
 
 
@@ -196,7 +202,11 @@ class SlotStates:
         return Folded(_table(changes), output, busy)
 
     def install(self, state: pa.Table) -> None:
-        for slot, data, kind, version in zip(*(state[name].to_pylist() for name in _STATE_SCHEMA.names), strict=True):
+        columns = (state[name].to_pylist() for name in _STATE_SCHEMA.names)
+        for slot, data, kind, version, gone in zip(*columns, strict=True):
+            if gone:
+                self.drop([slot])
+                continue
             self._objects.pop(slot, None)
             self._bytes[slot] = StoredState(kind, data, version)
             self._sizes[slot] = len(data)
@@ -280,5 +290,6 @@ def _runs(slots: IntArray) -> Iterator[tuple[int, int, int]]:
 
 def _table(states: dict[int, StoredState]) -> pa.Table:
     stored = states.values()
-    columns = [list(states), *([getattr(state, name) for state in stored] for name in ("data", "kind", "version"))]
+    written = ([getattr(state, name) for state in stored] for name in ("data", "kind", "version"))
+    columns = [list(states), *written, [False] * len(stored)]
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, _STATE_SCHEMA, strict=True)], _STATE_SCHEMA)

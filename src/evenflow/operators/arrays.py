@@ -125,6 +125,11 @@ def with_nulls(array: pa.Array, valid: BoolArray | None) -> pa.Array:
     return pa.Array.from_buffers(array.type, len(array), [_bitmap(valid), *array.buffers()[1:]])
 
 
+def constant(rows: int, *, value: bool) -> pa.Array:
+    """Return an array of one truth value."""
+    return pa.repeat(pa.scalar(value), rows)
+
+
 def take(array: pa.Array, positions: Array) -> pa.Array:
     """Return the values at `positions`."""
     return pc.take(array, pa.array(positions), boundscheck=False)

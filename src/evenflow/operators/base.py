@@ -8,6 +8,9 @@
 
 State travels as tables: a snapshot, a handoff and the changes of an epoch have the same columns and are all given
 to `install`. So an operator needs to know nothing of moves, recovery or storage.
+
+A state row has a key. Changes may hold *tombstones*: rows in which `GONE` is true say that the state has the row's key
+no longer; what stands in their other columns does not count. Snapshots and handoffs hold no tombstones.
 """
 
 from __future__ import annotations
@@ -25,14 +28,16 @@ from evenflow.model.slots import FloatArray, IntArray
 SLOT = "__slot"  # int32, first column of every state table
 LATEST: Epoch = sys.maxsize  # an epoch after all others
 HASH = "__hash"  # int64, the hash that decided the slot of the row's key
+GONE = "__gone"  # bool, last column of every state table: true in a tombstone
 
 
 @dataclass(frozen=True)
 class Folded:
     """What one call of `fold` did.
 
-    `changes` are the state rows it changed, as they are now, sorted by slot; `output` the rows for the sink in update
-    mode, in slot order; `busy_s` the seconds spent on each slot of the key space, if the operator knows.
+    `changes` are the state rows it changed, as they are now, and tombstones of those it removed, sorted by slot, no key
+    twice; `output` the rows for the sink in update mode, in slot order; `busy_s` the seconds spent on each slot of the
+    key space, if the operator knows.
     """
 
     changes: pa.Table
@@ -51,14 +56,15 @@ class Resident(Protocol):
         ...
 
     def install(self, state: pa.Table) -> None:
-        """Insert or overwrite state rows, of resident or of new slots; of several rows for one key the last stays.
+        """Insert, overwrite or remove state rows, of resident or of new slots.
 
-        The table may have been written by the operator before it was changed.
+        Of several rows for one key the last counts: the key has that state, or none if it is a tombstone. The table may
+        have been written by the operator before it was changed.
         """
         ...
 
     def snapshot(self, slots: Sequence[int]) -> pa.Table:
-        """Return the state rows of these slots, sorted by slot; nothing is removed."""
+        """Return the state rows of these slots, sorted by slot, without tombstones; nothing is removed."""
         ...
 
     def drop(self, slots: Sequence[int]) -> None:

@@ -124,6 +124,18 @@ class KeyIndex:
         self._loose.update(added.tolist())
         return added
 
+    def tie(self, row: int) -> bool:
+        """Let the identity of a loose row lead to it, unless it leads to another row; tell whether it does now."""
+        identity = self._identities[row : row + 1]
+        at, last = int(self._home(identity)[0]), len(self._table) - 1
+        while (there := int(self._table[at])) != _EMPTY:
+            if there >= 0 and self._identities[there] == identity[0]:
+                return False
+            at = (at + 1) & last
+        self._table[at] = row
+        self._loose.discard(row)
+        return True
+
     def forget(self, rows: IntArray) -> None:
         """Remove live rows; their numbers are not used again before `keep`."""
         self.slot_rows -= np.bincount(self._slots[rows], minlength=len(self.slot_rows))

@@ -159,9 +159,9 @@ class DirectKeys(Keys):
 class HashedKeys(Keys):
     """Any other key: identified by its hash, stored column by column, compared.
 
-    Of several keys with one hash the first is in the index, the others are loose rows, looked up one at a time; of
-    370,000 states with 10 million keys, one has such a pair. The hash decides the slot, so they also
-    come and leave together.
+    Of several keys with one hash one is in the index, the others are loose rows, looked up one at a time; of
+    370,000 states with 10 million keys, one has such a pair. When the one in the index is removed, another takes its
+    place there.
     """
 
     def __init__(self, kinds: dict[str, pa.DataType], slots: int) -> None:
@@ -186,6 +186,11 @@ class HashedKeys(Keys):
     def read(self, rows: IntArray) -> dict[str, pa.Array]:
         columns = {name: column.take(rows) for name, column in self._columns.items()}
         return {HASH: pa.array(self.index.identities(rows)), **columns}
+
+    def forget(self, rows: IntArray) -> None:
+        super().forget(rows)
+        # Else a hash that leads nowhere would get a new row for a key that has a loose one.
+        self._loose = {key: row for key, row in self._loose.items() if not self.index.tie(row)}
 
     def keep(self) -> IntArray:
         kept = super().keep()

@@ -15,7 +15,7 @@ from evenflow.errors import InputError
 from evenflow.migration import DEFAULT_STRATEGY, Strategy, strategy_of
 from evenflow.model import DEFAULT_SLOTS
 from evenflow.model.registry import fitted, fitted_options
-from evenflow.operators import HASH, SLOT, Agg, Aggregate, Apply, Operator, SlotOperator, functions
+from evenflow.operators import GONE, HASH, SLOT, Agg, Aggregate, Apply, Operator, SlotOperator, functions
 from evenflow.policies import DEFAULT_POLICY, Policy, policy_of
 from evenflow.spark.aggregates import bound, named_aggregates
 from evenflow.spark.columns import Chosen, StreamColumns, refuse_types, told_by_spark
@@ -41,7 +41,7 @@ def keyed(stream: DataFrame, *keys: str | Column | list[str | Column]) -> KeyedS
     refuse_watermark(stream)
     columns = StreamColumns(stream)
     chosen = columns.keys(given)
-    own = {SLOT, HASH, ARRIVAL}
+    own = {SLOT, HASH, GONE, ARRIVAL}
     reserved = sorted(name for name in {*columns.names, *(key.name for key in chosen)} if name.lower() in own)
     if reserved:
         raise InputError(f"keyed: column names {reserved} are evenflow's own; rename yours")

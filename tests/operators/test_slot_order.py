@@ -6,9 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from evenflow.lane.loading import by_slot
 from evenflow.model.slots import IntArray
-from evenflow.operators import arrays
+from evenflow.operators import arrays, by_slot
 
 
 def part(seed: int, rows: int = 60, slots: int = 7) -> tuple[pa.Table, IntArray]:
@@ -42,3 +41,10 @@ def test_rows_of_one_slot_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> Non
     rows, _ = by_slot(read)
     assert rows["text"].num_chunks == 3
     assert rows["row"].to_pylist() == [row + 1000 * seed for seed in range(3) for row in range(60)]
+
+
+def test_slots_that_need_more_than_16_bits_are_in_order() -> None:
+    one, other = np.array([3, 65_536 + 2]), np.array([2, 65_536])
+    rows, slots = by_slot([(pa.table({"row": [0, 1]}), one), (pa.table({"row": [2, 3]}), other)])
+    assert slots.tolist() == [2, 3, 65_536, 65_538]
+    assert rows["row"].to_pylist() == [2, 0, 3, 1]
