@@ -41,7 +41,7 @@ papers: setup java ## the papers' experiments (ARGS="run AF-E1", "all --quick", 
 
 lock: setup ## resolve requirements.lock again (ARGS=--upgrade for the newest versions)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-python-downloads --extra dev \
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-python-downloads --all-extras \
 		--custom-compile-command "make lock" $(ARGS) pyproject.toml --output-file requirements.lock
 
 clean: ## remove .venv, caches and build products

@@ -24,13 +24,15 @@ LAYERS: list[set[str]] = [
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 # Libraries that only some packages may import.
-FENCED = {
+FENCED: dict[str, set[str]] = {
     "pyspark": {"spark", "workloads"},
     "py4j": {"spark"},
     "typer": {"cli"},
     "rich": {"cli", "demo"},
     "matplotlib": {"plot", "demo"},
     "PIL": {"plot"},
+    "scipy": set(),
+    "mmh3": set(),
 }
 # Beside the package in a checkout, and not in the wheel.
 OUTSIDE = {"papers", "tests", "benchmarks", "tools", "examples"}

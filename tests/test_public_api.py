@@ -17,7 +17,7 @@ def test_all_names_that_are_promised_exist() -> None:
 
 
 def test_importing_evenflow_starts_nothing_heavy() -> None:
-    heavy = ("pyspark", "py4j", "matplotlib", "pandas", "typer")
+    heavy = ("pyspark", "py4j", "matplotlib", "PIL", "pandas", "scipy", "typer", "rich")
     code = f"import sys, evenflow; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -10,12 +10,12 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import mmh3
 import numpy as np
 
 from evenflow.errors import InputError
 from evenflow.model import RoutingTable
 from evenflow.model.slots import slots_of_hashes
+from evenflow.policies.murmur import murmur3
 from papers.autoflow.protocol.run import autoflow_run
 from papers.messages.decider import Decider
 from papers.messages.folds import fold_of
@@ -120,7 +120,7 @@ class Query:
     def _physical(self, keys: list[int], names: list[Hashable]) -> RecordStream:
         """Lay out the records: a key takes one path, so that the order of its records is kept."""
         environment = self.keyed.stream.environment
-        hashes = np.array([mmh3.hash(repr(name), environment.seed) for name in names], np.int64)
+        hashes = murmur3(map(repr, names), environment.seed)
         column, width = np.array(keys, np.int64), environment.parallelism
         due = np.arange(column.size) * SECOND // environment.rate
         slots = environment.table.slots

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from evenflow.cli.extras import plots
 from evenflow.cli.speech import INTERRUPTED, complain
 from evenflow.policies import DEFAULT_POLICY
 
@@ -30,7 +31,8 @@ def demo(
     live: Annotated[bool, typer.Option("--live/--no-live", help="A live picture, or a line per second.")] = True,
 ) -> None:
     """Run a skewed query on Spark, static first and then balanced, and compare."""
-    from evenflow.demo import DemoOptions, run_demo
+    with plots("demo: its picture"):
+        from evenflow.demo import DemoOptions, run_demo
 
     length = {"whole_s": _DEMO_S} if seconds is None else {"seconds": seconds}
     options = DemoOptions(lanes=lanes, skew=skew, policy=policy, seed=seed, live=live, json=json_, png=png, **length)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from evenflow.cli.extras import plots
 from evenflow.cli.speech import JsonFlag, result_console
 from evenflow.errors import InputError
 from evenflow.migration import DEFAULT_STRATEGY
@@ -45,6 +46,9 @@ def simulate(
         raise InputError("give either a SCENARIO.toml or --replay JOURNAL.json")
     if png is not None and (png.is_dir() or not png.absolute().parent.is_dir()):
         raise InputError(f"simulate: --png expects a file in a folder that exists, got {png}")
+    if png is not None:
+        with plots("simulate: --png"):
+            import evenflow.plot.drawing  # noqa: F401 - before the run, not after it
     file = scenario or replay
     text = _read(file)
     recorded = None

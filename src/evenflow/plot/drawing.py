@@ -10,6 +10,7 @@ from textwrap import fill
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -18,8 +19,8 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 from PIL import Image  # what matplotlib itself writes PNG with
-from scipy.spatial import KDTree
 
+from evenflow.model.slots import IntArray
 from evenflow.plot.picture import Heat, Panel, Picture, Series
 
 _STYLE: dict[Any, Any] = {  # matplotlib types each key
@@ -41,6 +42,7 @@ _HEAT_ROW, _HEAT_COLUMN = 0.22, 0.62  # inches per cell
 _BAR_WIDTH = 0.3  # inches per named group of bars
 _DPI = 120
 _PALETTE = 256  # colours that a PNG can number
+_PORTION = 4096  # colours compared with the palette at a time: 8 MB
 _LETTERS, _TITLE_LETTERS = 11, 13  # of a heading, and of a panel's title, per inch
 _COLOURS = 10
 _MARKERS = "osD^vP*X<>"  # one for each colour; from the eleventh series on other pairs, hollow
@@ -95,10 +97,18 @@ def fewer_colours(picture: Image.Image) -> Image.Image:
     colours = found[:, None] >> (16, 8, 0) & 255
     means = np.reshape(picture.quantize(_PALETTE // 2).getpalette() or (), (-1, 3))
     kept = np.concatenate([colours[np.argsort(-count, kind="stable")[: _PALETTE // 2]], means])
-    _, nearest = KDTree(kept).query(colours)
-    few = Image.fromarray(np.asarray(nearest, np.uint8)[place].reshape(picture.size[::-1]), mode="P")
+    few = Image.fromarray(_nearest(colours, kept)[place].reshape(picture.size[::-1]), mode="P")
     few.putpalette(kept.astype(np.uint8).tobytes())
     return few
+
+
+def _nearest(colours: IntArray, kept: IntArray) -> npt.NDArray[np.uint8]:
+    """Return which of the `kept` colours (256 at most) is nearest to each colour; the first of several."""
+    places = np.empty(len(colours), np.uint8)
+    for start in range(0, len(colours), _PORTION):
+        part = slice(start, start + _PORTION)
+        places[part] = ((kept**2).sum(axis=1) - 2 * (colours[part] @ kept.T)).argmin(axis=1)
+    return places
 
 
 def _size(picture: Picture) -> tuple[float, float]:

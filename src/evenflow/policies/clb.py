@@ -27,6 +27,7 @@ import numpy as np
 from evenflow.errors import InputError, PolicyError
 from evenflow.model import LoadView, RoutingTable
 from evenflow.model.slots import BoolArray, FloatArray, IntArray
+from evenflow.policies.assignment import best_assignment
 from evenflow.policies.base import Proposal
 
 MAX_SLOTS = 8_192
@@ -126,9 +127,7 @@ def owners_of_sets(sets: IntArray, table: RoutingTable, state_bytes: IntArray) -
     common_bytes = np.bincount(cell, weights=state_bytes, minlength=lanes * lanes)
     scale = min(1.0, _EXACT / max(1.0, float(common_bytes.sum())))
     common = np.floor(common_bytes * scale) * (table.slots + 1) + common_slots
-    from scipy.optimize import linear_sum_assignment  # half of evenflow's import time, needed here only
-
-    _, lane_of_set = linear_sum_assignment(common.reshape(lanes, lanes), maximize=True)
+    lane_of_set = best_assignment(common.reshape(lanes, lanes))
     return np.array(table.lanes)[lane_of_set][sets]
 
 

@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar
 
-import mmh3
 import numpy as np
 import numpy.typing as npt
 
@@ -30,6 +29,7 @@ from evenflow.errors import InputError
 from evenflow.model import LaneId, LoadView, Move, RoutingTable, SlotId
 from evenflow.model.slots import BoolArray, IntArray
 from evenflow.policies.base import Proposal
+from evenflow.policies.murmur import murmur3
 
 TOKEN_TEXT = "{i}-{j}"  # noqa: S105 - a place on a ring, not a secret
 SEED = 1
@@ -100,7 +100,7 @@ class Ring:
 
     def owners(self, keys: Iterable[str]) -> IntArray:
         """Return the node of each key, in O(log T) each."""
-        return self._owners_at(_hashes(keys, self.seed))
+        return self._owners_at(murmur3(keys, self.seed))
 
     def slot_owners(self, slots: int) -> IntArray:
         """Return the node of each slot."""
@@ -292,7 +292,7 @@ class DpaDoubling(_RingPolicy):
 @lru_cache(maxsize=8)
 def slot_positions(slots: int, seed: int = SEED) -> IntArray:
     """Return the place of each slot on the ring, read-only; kept, because every decision needs them twice."""
-    positions = _hashes(map(str, range(slots)), seed)
+    positions = murmur3(map(str, range(slots)), seed)
     positions.setflags(write=False)
     return positions
 
@@ -302,13 +302,9 @@ def _circle(ring: Ring) -> tuple[IntArray, npt.NDArray[np.int64]]:
     """Return the positions of all tokens, ascending, and the node of each; equal ones by node (DP-A13)."""
     nodes = np.repeat(ring.nodes, list(ring.counts.values())).astype(np.int64)
     texts = (ring.token_text.format(i=node, j=j) for node, count in ring.tokens for j in range(count))
-    positions = _hashes(texts, ring.seed)
+    positions = murmur3(texts, ring.seed)
     order = np.lexsort((nodes, positions))
     return positions[order], nodes[order]
-
-
-def _hashes(texts: Iterable[str], seed: int) -> IntArray:
-    return np.fromiter((mmh3.hash(text, seed) for text in texts), dtype=np.int64)
 
 
 def _moves_to(table: RoutingTable, ring: Ring, free: BoolArray, reason: str) -> tuple[Move, ...]:
