@@ -135,7 +135,7 @@ def test_an_interval_that_is_none(untouched: Bench) -> None:
     writer = untouched.writer(totals(untouched.stream()).balance(lanes=2)).trigger(processingTime="5 lightyears")
     with pytest.raises(InputError, match=r"trigger expects an interval like '5 seconds': .*5 lightyears"):
         writer.start(str(untouched.out))
-    assert "evenflow-accept" not in {thread.name for thread in threading.enumerate()}
+    assert "evenflow-links" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_complete_mode_of_files(untouched: Bench) -> None:

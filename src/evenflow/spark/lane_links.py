@@ -1,116 +1,128 @@
-"""The links to lanes: starts lanes, fences off old attempts, passes messages. Lanes connect here, never to each other.
+"""The links to lanes: lets lanes in, fences off old attempts, passes messages, notices who is silent.
 
-Each lane is a Spark job of one task. Spark retries a task a few times; when its patience ends, only that lane's job
-fails and is submitted again. An attempt is known by (incarnation of the job, attempt of the task); once a newer one
-has said hello, an older one gets no word in, and what it wrote is never committed.
+Lanes connect to the driver, never to each other. An attempt of a lane is known by (incarnation of its job, attempt of
+the task); once a newer one has said hello, an older one gets no word in, and what it wrote is never committed.
+
+A lane is lost when its connection ends, when it says nothing for `lane_timeout_s` (it has a thread for heartbeats, so
+it is stopped or cut off), or when it lets messages pile up. In the last two cases its job is cancelled as well.
 """
 
 from __future__ import annotations
 
-import contextlib
-import itertools
-import os
+import hmac
 import queue
-import re
 import secrets
-import socket
 import threading
-import time
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
-from typing import Any
+from dataclasses import dataclass
 
 from pyspark import SparkContext
 
-from evenflow.errors import EvenflowError
+from evenflow.errors import ProtocolError
 from evenflow.lane import LaneConfig
 from evenflow.lane.events import Joined, LaneEvent, Lost, Said
 from evenflow.lane.messages import PROTOCOL, Failed, Hello, Stop, ToLane, decode_from_lane, encode
+from evenflow.lane.wire import CHALLENGE, HEARTBEAT, MOST_BYTES, PROOF, challenge, proof
 from evenflow.log import QueryLog
-from evenflow.spark.internals import master_of
-from evenflow.spark.lanes import lane_task
+from evenflow.spark.driver_socket import driver_socket
+from evenflow.spark.lane_jobs import LaneJobs
+from evenflow.spark.lanes import Dial, lane_task
+from evenflow.spark.wires import Wire, Wires
 
-_RESUBMIT_PAUSE_S = 0.2
+LANE_TIMEOUT_S = 60.0
+BEATS = 4  # heartbeats of a lane in the time after which it counts as lost
 _JOIN_S = 5.0
-_MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
-
-lanes_running: Counter[str] = Counter()  # by job group: a lane holds its task slot for as long as it lives
+_STRANGERS = 64  # connections that may be in the handshake at a time; more wait outside
+_HANDSHAKE_S = 10.0
+_HANDSHAKE_BYTES = 4096  # no frame is longer before a lane is let in
+_LOOK_S = 1.0
 
 
 @dataclass
+class _Stranger:
+    """A connection in the handshake."""
+
+    since_s: float
+    challenge: bytes
+    is_known: bool = False  # it has the key; its hello is to come
+
+
+@dataclass(frozen=True)
 class _Link:
+    """The connection of a lane's newest attempt."""
+
     hello: Hello
-    connection: Connection
-    sending: threading.Lock = field(default_factory=threading.Lock)
+    wire: Wire
 
 
 class LaneLinks:
-    """Runs lanes and queues what they say; one thread consumes `events`."""
+    """Runs lanes and queues what they say; one thread consumes `events`. No call here waits for a lane but `stop`."""
 
-    def __init__(
-        self, context: SparkContext, config_of: Callable[[int], LaneConfig], group: str, log: QueryLog
+    def __init__(  # noqa: PLR0913 - settings by name
+        self,
+        context: SparkContext,
+        config_of: Callable[[int], LaneConfig],
+        group: str,
+        log: QueryLog,
+        *,
+        lane_timeout_s: float = LANE_TIMEOUT_S,
+        port: int = 0,
     ) -> None:
         """Listen on the driver's address with a key of its own; no lane is started yet."""
         self.events: queue.Queue[LaneEvent] = queue.Queue()
-        self._context, self._config_of, self._group, self._log = context, config_of, group, log
+        self._log, self._lane_timeout_s = log, lane_timeout_s
         self._key = secrets.token_bytes(32)
-        self._run = secrets.token_hex(4)
-        self._listener = Listener((_listening_host(context), 0), backlog=128)
-        self._address = self._listener.address
+        self.prepare_thread: Callable[[], None] = lambda: None  # in each thread that submits jobs, before the first
+        self._strangers: dict[Wire, _Stranger] = {}  # the loop's thread alone knows these two
+        self._served: dict[Wire, _Link] = {}
         self._links: dict[int, _Link] = {}
         self._last: dict[int, Hello] = {}
         self._newest: dict[int, tuple[int, int]] = {}
         self._lock = threading.Lock()
-        self._stopping = threading.Event()
-        self._jobs: list[Any] = []
-        self._failures: dict[int, list[str]] = {}
-        self._retired: dict[int, threading.Event] = {}  # of each lane's present life: a number may be used again
-        self._incarnations = itertools.count()
-        self.prepare_thread: Callable[[], None] = lambda: None
-        threading.Thread(target=self._accept, name="evenflow-accept", daemon=True).start()
+        listener, self.address = driver_socket(context, port)
+        dial = Dial(self.address, self._key, secrets.token_hex(4), lane_timeout_s / BEATS)
+        self._jobs = LaneJobs(
+            context,
+            lambda lane, incarnation: lane_task(config_of(lane), dial, incarnation),
+            group,
+            log,
+            prepare_thread=lambda: self.prepare_thread(),  # noqa: PLW0108 - it is set later
+        )
+        self._wires = Wires(listener, self, log, min(_LOOK_S, lane_timeout_s / BEATS))
+
+    # --- what the engine asks for --------------------------------------------------------------------------------
 
     def start(self, lane: int) -> None:
         """Submit the job of one lane."""
-        retired = threading.Event()
-        with self._lock:
-            self._retired[lane] = retired
-        thread = threading.Thread(
-            target=self._keep_running, args=(lane, retired), name=f"evenflow-lane-{lane}", daemon=True
-        )
-        self._jobs.append(thread)
-        lanes_running[self._group] += 1
-        thread.start()
+        self._jobs.start(lane)
 
     def send(self, lane: int, token: str, message: ToLane) -> bool:
-        """Send to one attempt of a lane; return whether it went out. Only the present attempt is spoken to."""
-        with self._lock:
-            link = self._links.get(lane)
-        if link is None or link.hello.token != token:
-            return False
-        try:
-            with link.sending:
-                link.connection.send_bytes(encode(message))
-        except (OSError, ValueError):
-            return False
-        return True
+        """Send to one attempt of a lane; return whether it is there. Only the present attempt is spoken to."""
+        link = self._link_of(lane)
+        return link is not None and link.hello.token == token and link.wire.send(encode(message))
 
     def retire(self, lane: int) -> None:
         """End one lane for good."""
-        with self._lock:
-            self._retired[lane].set()
-            link = self._links.get(lane)
+        self._jobs.retire(lane)
+        link = self._link_of(lane)
         if link is not None:
-            with contextlib.suppress(OSError, ValueError), link.sending:
-                link.connection.send_bytes(encode(Stop()))
-        lanes_running[self._group] -= 1
+            link.wire.send(encode(Stop()))
+
+    def stop(self) -> None:
+        """Tell all lanes to end, wait a little, then cancel what is left."""
+        self._jobs.submit_no_more()
+        with self._lock:
+            links = list(self._links.values())
+        for link in links:
+            link.wire.send(encode(Stop()))
+        self._jobs.end(_JOIN_S)
+        self._wires.stop()
+
+    # --- what is known of a lane ---------------------------------------------------------------------------------
 
     def hello_of(self, lane: int) -> Hello | None:
         """Return who serves a lane now."""
-        with self._lock:
-            link = self._links.get(lane)
+        link = self._link_of(lane)
         return link.hello if link else None
 
     def last_hello_of(self, lane: int) -> Hello | None:
@@ -125,119 +137,123 @@ class LaneLinks:
 
     def last_failure(self, lane: int) -> str | None:
         """Return what Spark said when the lane's job failed last."""
-        return self._failures[lane][-1] if self._failures.get(lane) else None
+        return self._jobs.last_failure(lane)
 
     def missing_module(self, lane: int) -> str | None:
         """Return the module that is not there where the lane's job ran, if that is what it failed of."""
-        found = _MISSING.search(self.last_failure(lane) or "")
-        return found[1] if found else None
+        return self._jobs.missing_module(lane)
 
     def failures_in_a_row(self, lane: int) -> int:
         """Return how often the lane's job has failed since the lane said hello last."""
-        return len(self._failures.get(lane, ()))
+        return self._jobs.failures_in_a_row(lane)
 
-    def stop(self) -> None:
-        """Tell all lanes to end, wait a little, then cancel what is left."""
-        self._stopping.set()
+    def _link_of(self, lane: int) -> _Link | None:
         with self._lock:
-            links = list(self._links.values())
-        for link in links:
-            with contextlib.suppress(OSError, ValueError), link.sending:
-                link.connection.send_bytes(encode(Stop()))
-        deadline = time.monotonic() + _JOIN_S
-        for thread in self._jobs:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        for link in links:
-            _hang_up(link.connection)
-        if any(thread.is_alive() for thread in self._jobs):
-            self._context.cancelJobGroup(self._group)
-        lanes_running.pop(self._group, None)
-        with contextlib.suppress(OSError):
-            Client(self._address).close()  # wakes the thread that accepts
-            self._listener.close()
+            return self._links.get(lane)
 
-    # --- threads -------------------------------------------------------------------------------------------------
+    # --- told by the loop, in its thread -------------------------------------------------------------------------
 
-    def _keep_running(self, lane: int, retired: threading.Event) -> None:
-        """Run the lane's job, again and again, until the query stops or the lane is retired."""
-        self.prepare_thread()
-        while not self._stopping.is_set() and not retired.is_set():
-            incarnation = next(self._incarnations)
-            self._context.setJobGroup(self._group, f"evenflow lane {lane}", interruptOnCancel=True)
-            task = lane_task(self._config_of(lane), self._address, self._key, self._run, incarnation)
-            try:
-                self._context.parallelize([lane], 1).mapPartitionsWithIndex(task).collect()
-            except Exception as error:  # noqa: BLE001 - a lost task; the next incarnation takes over
-                self._failures.setdefault(lane, []).append(str(error))
-                self._log.debug("its job failed: %s", error, lane=lane)
-            self._stopping.wait(_RESUBMIT_PAUSE_S)
+    def opened(self, wire: Wire) -> bool:
+        """Challenge who has connected; let no more in than can be looked after."""
+        stranger = _Stranger(wire.heard_s, challenge())
+        wire.frames.most = _HANDSHAKE_BYTES
+        self._strangers[wire] = stranger
+        wire.send(stranger.challenge)
+        return len(self._strangers) < _STRANGERS
 
-    def _accept(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                connection = self._listener.accept()
-            except OSError:
-                continue  # one that is gone already, or the listener was closed
-            threading.Thread(target=self._welcome, args=(connection,), name="evenflow-read", daemon=True).start()
+    def received(self, wire: Wire, frame: bytes) -> None:
+        """Take in a frame, of a lane or of a stranger."""
+        link = self._served.get(wire)
+        if link is not None:
+            if frame != HEARTBEAT:
+                self._hear(link, frame)
+        elif self._strangers[wire].is_known:
+            self._greet(wire, frame)
+        else:
+            self._recognise(wire, self._strangers[wire], frame)
 
-    def _welcome(self, connection: Connection) -> None:
-        """Listen to who comes; in a thread of its own, for a stranger may say nothing for ever."""
-        with contextlib.suppress(OSError, EOFError, AuthenticationError, EvenflowError), connection:
-            deliver_challenge(connection, self._key)
-            answer_challenge(connection, self._key)
-            hello = decode_from_lane(connection.recv_bytes())
-            if isinstance(hello, Hello) and hello.protocol == PROTOCOL and self._admit(hello, connection):
-                self._read(hello, connection)
-
-    def _admit(self, hello: Hello, connection: Connection) -> bool:
-        """Let the newest attempt in and fence off the one before."""
-        number = (hello.incarnation, hello.attempt)
+    def ended(self, wire: Wire, why: str, *, by_us: bool) -> None:
+        """Tell who consumes events that a lane's attempt is lost, if it was the present one."""
+        if self._strangers.pop(wire, None) is not None:
+            self._log.debug("a connection from %s is dropped: %s", wire.peer, why)
+        link = self._served.pop(wire, None)
+        if link is None:
+            return
+        hello = link.hello
         with self._lock:
-            gone = self._stopping.is_set() or (hello.lane in self._retired and self._retired[hello.lane].is_set())
-            if gone or number <= self._newest.get(hello.lane, (-1, -1)):
-                return False
-            self._newest[hello.lane] = number
-            self._failures.pop(hello.lane, None)
+            if self._links.get(hello.lane) is not link:
+                return  # fenced off, and told of
+            del self._links[hello.lane]
+            self.events.put(Lost(hello.lane, hello.token))
+        if by_us:
+            self._log.warning(
+                "process %d on %s is given up: %s. Its job is cancelled, and the next attempt takes over as soon as "
+                "Spark has a free task slot",
+                hello.pid,
+                hello.host,
+                why,
+                lane=hello.lane,
+            )
+            self._jobs.cancel(hello.lane, hello.incarnation)
+
+    def looked(self, now_s: float) -> bool:
+        """End what is silent for too long; return whether more strangers may come."""
+        for wire, stranger in self._strangers.items():
+            if now_s - stranger.since_s > _HANDSHAKE_S:
+                wire.end(f"it did not say who it is within {_HANDSHAKE_S:g} s")
+        for wire in self._served:
+            if now_s - wire.heard_s > self._lane_timeout_s:
+                wire.end(f"nothing was heard of it for {self._lane_timeout_s:g} s (lane_timeout_s)")
+        return len(self._strangers) < _STRANGERS
+
+    # --- parts ---------------------------------------------------------------------------------------------------
+
+    def _recognise(self, wire: Wire, stranger: _Stranger, frame: bytes) -> None:
+        """Check that somebody has the key, and show that we have it."""
+        theirs, said = frame[:CHALLENGE], frame[CHALLENGE:]
+        if len(frame) != CHALLENGE + PROOF or not hmac.compare_digest(
+            said, proof(self._key, "lane", stranger.challenge, theirs)
+        ):
+            raise ProtocolError("it does not have the query's key")
+        stranger.is_known = True
+        wire.send(proof(self._key, "driver", stranger.challenge, theirs))
+
+    def _greet(self, wire: Wire, frame: bytes) -> None:
+        """Let the newest attempt of a lane in and fence off the one before."""
+        hello = decode_from_lane(frame)
+        if not isinstance(hello, Hello):
+            raise ProtocolError(f"expected Hello, got {type(hello).__name__}")
+        if hello.protocol != PROTOCOL:
+            self._log.warning(
+                "a lane on %s speaks protocol %d, this driver %d: install the same version of evenflow on both",
+                hello.host,
+                hello.protocol,
+                PROTOCOL,
+                lane=hello.lane,
+            )
+            raise ProtocolError(f"protocol {hello.protocol}, expected {PROTOCOL}")
+        link, number = _Link(hello, wire), (hello.incarnation, hello.attempt)
+        with self._lock:
+            if self._jobs.is_over(hello.lane) or number <= self._newest.get(hello.lane, (-1, -1)):
+                raise ProtocolError(f"attempt {hello.token} of lane {hello.lane} is not wanted any more")
             old = self._links.get(hello.lane)
-            self._links[hello.lane], self._last[hello.lane] = _Link(hello, connection), hello
+            self._newest[hello.lane] = number
+            self._links[hello.lane], self._last[hello.lane] = link, hello
             # Under the lock, for whoever hears of an attempt must have heard of the end of the one before.
             if old is not None:
                 self.events.put(Lost(hello.lane, old.hello.token))
             self.events.put(Joined(hello))
+        del self._strangers[wire]
+        self._served[wire] = link
+        wire.frames.most = MOST_BYTES
+        self._jobs.came_up(hello.lane)
         if old is not None:
-            _hang_up(old.connection)
-        return True
+            old.wire.end("a newer attempt is there")
 
-    def _read(self, hello: Hello, connection: Connection) -> None:
-        """Queue what one attempt says until its connection ends."""
-        try:
-            while True:
-                message = decode_from_lane(connection.recv_bytes())
-                if isinstance(message, Failed) and not message.slots:
-                    self._let_rest(hello.lane, connection)
-                self.events.put(Said(hello.lane, hello.token, message))
-        except (OSError, EOFError, EvenflowError):
-            pass
-        with self._lock:
-            link = self._links.get(hello.lane)
-            if link is not None and link.connection is connection:
-                del self._links[hello.lane]
-                self.events.put(Lost(hello.lane, hello.token))
-
-    def _let_rest(self, lane: int, connection: Connection) -> None:
-        """Do not start a lane again whose present attempt has failed: the query ends, it would only be noise."""
-        with self._lock:
-            if lane in self._links and self._links[lane].connection is connection:
-                self._retired[lane].set()
-
-
-def _hang_up(connection: Connection) -> None:
-    """End a connection; the thread that reads from it and the lane both see it end, as they would not by a close."""
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as wire:
-        wire.shutdown(socket.SHUT_RDWR)
-
-
-def _listening_host(context: SparkContext) -> str:
-    if re.fullmatch(r"local(\[.*\])?", master_of(context)):
-        return "127.0.0.1"
-    return context.getConf().get("spark.driver.host") or "127.0.0.1"
+    def _hear(self, link: _Link, frame: bytes) -> None:
+        """Queue what a lane's attempt says."""
+        message = decode_from_lane(frame)
+        lane = link.hello.lane
+        if isinstance(message, Failed) and not message.slots and self._link_of(lane) is link:
+            self._jobs.let_rest(lane)  # the query ends; to start the lane again would only be noise
+        self.events.put(Said(lane, link.hello.token, message))

@@ -8,13 +8,14 @@ import socket
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.connection import Client, Connection
+from dataclasses import dataclass
 
 from pyspark import TaskContext
 
 from evenflow.lane import LaneConfig, LaneWorker
 from evenflow.lane.faults import Faults
 from evenflow.lane.messages import PROTOCOL, Done, Failed, FromLane, Hello, Stop, decode_to_lane, encode
+from evenflow.lane.wire import LaneEnd
 from evenflow.log import QueryLog, log_to_stderr_by_default
 from evenflow.state import Folder
 
@@ -23,9 +24,17 @@ _LOCAL = "driver"  # Spark's name for the executor inside the driver
 _LOOK_S = 0.001  # how long to listen for messages before looking at state that moves in the background
 
 
-def lane_task(
-    config: LaneConfig, address: tuple[str, int], key: bytes, run_name: str, incarnation: int
-) -> Callable[[int, Iterable[int]], Iterator[int]]:
+@dataclass(frozen=True)
+class Dial:
+    """How lanes reach the driver: where, with which key, its name for this run, and how often they say they live."""
+
+    address: tuple[str, int]
+    key: bytes
+    run: str
+    heartbeat_s: float
+
+
+def lane_task(config: LaneConfig, dial: Dial, incarnation: int) -> Callable[[int, Iterable[int]], Iterator[int]]:
     """Return the function that one Spark task runs for as long as the lane lives."""
 
     def run(_partition: int, rows: Iterable[int]) -> Iterator[int]:
@@ -33,7 +42,7 @@ def lane_task(
             pass
         context = TaskContext.get()
         attempt = context.attemptNumber() if context is not None else 0
-        with Client(address, authkey=key) as connection:
+        with LaneEnd.connected(dial.address, dial.key) as link:
             hello = Hello(
                 PROTOCOL,
                 config.lane,
@@ -42,22 +51,23 @@ def lane_task(
                 os.getpid(),
                 socket.gethostname(),
                 os.environ.get("SPARK_EXECUTOR_ID", _LOCAL),
-                run_name,
+                dial.run,
             )
-            connection.send_bytes(encode(hello))
+            link.send(encode(hello))
             log = QueryLog(config.query, config.lane)
             if hello.executor != _LOCAL:  # where the application has nobody to set up logging
                 log_to_stderr_by_default()
             log.info("attempt %s serves", hello.token)
-            _serve(config, hello, connection, log)
+            with link.heartbeats(dial.heartbeat_s):
+                _serve(config, hello, link, log)
             log.info("attempt %s has ended", hello.token)
         yield config.lane
 
     return run
 
 
-def _serve(config: LaneConfig, hello: Hello, connection: Connection, log: QueryLog) -> None:
-    """Answer messages until Stop; a closed connection means that the driver is gone or that we are fenced off."""
+def _serve(config: LaneConfig, hello: Hello, link: LaneEnd, log: QueryLog) -> None:
+    """Answer messages until Stop; a link that ends means that the driver is gone or that we are fenced off."""
     faults = Faults.scripted()
     with ThreadPoolExecutor(_BACKGROUND, thread_name_prefix="evenflow-state") as background:
         folder = Folder.at(config.location, durable="content", retries=config.retries)  # the commit settles the names
@@ -65,14 +75,14 @@ def _serve(config: LaneConfig, hello: Hello, connection: Connection, log: QueryL
         with contextlib.suppress(EOFError, ConnectionError):
             while True:
                 answers = []
-                if not worker.is_moving_state or connection.poll(_LOOK_S):
-                    message = decode_to_lane(connection.recv_bytes())
+                if not worker.is_moving_state or link.has_news(_LOOK_S):
+                    message = decode_to_lane(link.receive())
                     if isinstance(message, Stop):
                         return
                     answers += _answers(lambda: worker.handle(message))  # noqa: B023 - called at once
                 answers += _answers(worker.step)
                 for answer in answers:
-                    connection.send_bytes(encode(answer))
+                    link.send(encode(answer))
                     if isinstance(answer, Failed) and not answer.slots:
                         log.error("failed: %s: %s\n%s", answer.kind, answer.message, answer.detail)
                         return

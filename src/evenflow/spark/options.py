@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import get_args
 
@@ -11,12 +12,14 @@ from evenflow.migration import DEFAULT_STRATEGY, Strategy, strategy_named
 from evenflow.model import DEFAULT_SLOTS
 from evenflow.policies import DEFAULT_POLICY, Policy, policy_named
 from evenflow.spark.conductor import Handover
+from evenflow.spark.lane_links import LANE_TIMEOUT_S
 from evenflow.spark.route import Exchange
 
 MAX_LAG = 4
 PATIENCE = 8  # epochs that a report may lag behind, over and above what lanes may
 # A cold first epoch is no measure, and one window shows no noise.
 BRAKES = ControllerOptions(settle_windows=1, warm_up_windows=2, patience=MAX_LAG + PATIENCE)
+_SHORTEST_TIMEOUT_S = 1.0  # a busy machine makes a lane wait that long for a core
 _MOST_SLOTS = 1 << 15  # a slot travels as 16 bits
 
 
@@ -31,6 +34,7 @@ class BalanceOptions:
     exchange: Exchange | None = None
     max_lag: int = MAX_LAG
     handover: Handover = "at once"
+    lane_timeout_s: float = LANE_TIMEOUT_S
     controller: ControllerOptions = BRAKES
 
     def __post_init__(self) -> None:
@@ -45,6 +49,11 @@ class BalanceOptions:
             )
         if self.max_lag < 0:
             raise InputError(f"balance: max_lag is a number of epochs, 0 or more, got {self.max_lag}")
+        if not _SHORTEST_TIMEOUT_S <= self.lane_timeout_s < math.inf:
+            raise InputError(
+                f"balance: lane_timeout_s is a number of seconds, {_SHORTEST_TIMEOUT_S:g} or more, got "
+                f"{self.lane_timeout_s:g}"
+            )
         if self.handover not in get_args(Handover):
             raise InputError(
                 f"balance: handover is {' or '.join(map(repr, get_args(Handover)))}, got {self.handover!r}"

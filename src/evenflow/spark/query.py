@@ -23,7 +23,7 @@ from evenflow.spark.conductor import Absence
 from evenflow.spark.ending import SparkRun, told
 from evenflow.spark.engine import PATIENCE_S, Engine
 from evenflow.spark.internals import CallerJobs, StateFrame, hide_progress_bar, show_progress_bar, stop_timeout_s
-from evenflow.spark.lane_links import lanes_running
+from evenflow.spark.lane_jobs import lanes_running
 from evenflow.spark.progress import Step
 from evenflow.spark.state_frame import state_of
 

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from evenflow.errors import InputError
 from evenflow.spark.internals import master_of, task_slots
-from evenflow.spark.lane_links import lanes_running
+from evenflow.spark.lane_jobs import lanes_running
 
 _EXECUTORS_S = 30.0  # how long to wait for the executors of a cluster
 _POLL_S = 0.1

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from evenflow.errors import InputError, UnknownNameError
 from evenflow.operators import Apply, Operator
+from evenflow.spark.driver_socket import DRIVER_PORT, port_of
 from evenflow.spark.sink import Write
 from evenflow.state.retrying import PATIENCE_S, Retries
 
@@ -19,7 +20,7 @@ _ROWS_PER_SECOND = "evenflow.rowsPerSecond"
 _SHARE_OUTPUT = "evenflow.shareOutput"
 _RETRY_SECONDS = "evenflow.storageRetrySeconds"
 _MODES = ("update", "complete")
-_OWN = (_ARRIVAL_COLUMN, _ROWS_PER_SECOND, _SHARE_OUTPUT, _RETRY_SECONDS)
+_OWN = (_ARRIVAL_COLUMN, DRIVER_PORT, _ROWS_PER_SECOND, _SHARE_OUTPUT, _RETRY_SECONDS)
 _WRITERS = ("checkpointlocation", "path", "queryname")  # Spark's, for the writer and not for the sink
 
 
@@ -129,6 +130,10 @@ class Options:
             return None if text is None else float(text)
         except ValueError:
             return math.nan
+
+    def driver_port(self) -> int:
+        """Return the port at which lanes reach the driver, 0 for any."""
+        return port_of(self.get(DRIVER_PORT))
 
     def arrival_column(self, schema: StructType) -> str | None:
         """Return the column that says when a row arrived, for latencies."""

@@ -22,6 +22,7 @@ from evenflow.spark.columns import Chosen, StreamColumns, refuse_types, told_by_
 from evenflow.spark.conductor import Handover
 from evenflow.spark.habits import missing_of_keyed, missing_of_stateful
 from evenflow.spark.internals import arrow_schema, refuse_spark_connect, schema_of_ddl, spark_schema
+from evenflow.spark.lane_links import LANE_TIMEOUT_S
 from evenflow.spark.options import BRAKES, MAX_LAG, PATIENCE, BalanceOptions
 from evenflow.spark.route import ARRIVAL, Exchange
 from evenflow.spark.watermarks import refuse_watermark
@@ -156,6 +157,7 @@ class StatefulStream:
         exchange: Exchange | None = None,
         max_lag: int = MAX_LAG,
         handover: Handover = "at once",
+        lane_timeout_s: float = LANE_TIMEOUT_S,
         window_epochs: int = BRAKES.window_epochs,
         settle_windows: int = BRAKES.settle_windows,
         warm_up_windows: int = BRAKES.warm_up_windows,
@@ -178,6 +180,7 @@ class StatefulStream:
         `exchange`: how rows get to lanes: "direct" (default in local mode) or "shuffle", Spark's own (on clusters).
         `max_lag`: epochs that may be under way besides the newest, so that a slow lane does not hold up the others.
         `handover`: a moving slot's old lane lets go "at once", or folds all input of before "at the timestamp" first.
+        `lane_timeout_s`: seconds without a heartbeat after which a lane counts as lost and is started again elsewhere.
         `window_epochs`: epochs per load window, at least.
         `settle_windows`: windows not used after the start and after the loss of a lane.
         `warm_up_windows`: windows to see before the policy is asked for the first time.
@@ -189,7 +192,7 @@ class StatefulStream:
         `patience`: epochs that a report may lag behind before its window is given up; by default `max_lag` + 8.
         `copy_ahead_bytes`: slots with at least so much state are loaded by their new lane before they move.
         """
-        plain = {"lanes": lanes, "slots": slots, "max_lag": max_lag}
+        plain = {"lanes": lanes, "slots": slots, "max_lag": max_lag, "lane_timeout_s": lane_timeout_s}
         numbers = fitted_options("balance", BalanceOptions, plain)
         brakes = {
             "window_epochs": window_epochs,

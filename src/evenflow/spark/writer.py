@@ -26,7 +26,8 @@ from evenflow.spark.engine import Engine, initial_table
 from evenflow.spark.foreach import row_by_row
 from evenflow.spark.frames import seen_in
 from evenflow.spark.internals import give_id, master_of, qualified, spark_schema, use_this_python
-from evenflow.spark.lane_links import LaneLinks, lanes_running
+from evenflow.spark.lane_jobs import lanes_running
+from evenflow.spark.lane_links import LaneLinks
 from evenflow.spark.outlet import Outlet, outlet_of, refuse_unknown_format
 from evenflow.spark.owners import Mark
 from evenflow.spark.progress import Progress
@@ -213,6 +214,7 @@ class StreamWriter:
             retries,
         )
         spark_writer, pace = self._spark_writer(router, location), self._options.rows_per_second()
+        port = self._options.driver_port()
         outlet.refuse(query_at(location, retries))
         identity = Identity(
             query_id=str(uuid.uuid4()),
@@ -255,7 +257,14 @@ class StreamWriter:
             options.strategy,
             options.controller,
         )
-        links = LaneLinks(spark.sparkContext, lambda lane: replace(base, lane=lane), _group(checkpoint), log)
+        links = LaneLinks(
+            spark.sparkContext,
+            lambda lane: replace(base, lane=lane),
+            _group(checkpoint),
+            log,
+            lane_timeout_s=options.lane_timeout_s,
+            port=port,
+        )
         faults = Faults.scripted()
         engine = Engine(
             spark=spark,
