@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from typing import Any, ClassVar, cast
@@ -81,6 +82,9 @@ BALANCE: list[tuple[dict[str, Any], str]] = [
     ({"exchange": 3}, "exchange is .* got 3"),
     ({"max_lag": "4"}, "balance cannot use max_lag = '4'"),
     ({"max_lag": -1}, "max_lag is a number of epochs, 0 or more, got -1"),
+    ({"lane_timeout_s": "60"}, "balance cannot use lane_timeout_s = '60': it expects float"),
+    ({"lane_timeout_s": 0.5}, "lane_timeout_s is a number of seconds, 1 or more, got 0.5"),
+    ({"lane_timeout_s": math.inf}, "lane_timeout_s is a number of seconds, 1 or more, got inf"),
     ({"handover": "later"}, "handover is 'at the timestamp' or 'at once', got 'later'"),
     ({"handover": 3}, "handover is .* got 3"),
     ({"window_epochs": "3"}, "balance cannot use window_epochs = '3'"),
