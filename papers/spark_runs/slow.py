@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from evenflow.model import Epoch, LaneId
+from evenflow.model import EpochTime, LaneId
 from evenflow.model.slots import IntArray
 from evenflow.operators import LATEST, Folded
 from papers.spark_runs.around import AroundOperator, AroundResident
@@ -57,10 +57,10 @@ def tell(file: Path, pids: Mapping[LaneId, int], spans: Sequence[SlowSpan], zero
 class _SlowResident(AroundResident["SlowLanes"]):
     """State whose rows take longer to fold while its lane is slow."""
 
-    def fold(self, rows: pa.Table, slots: IntArray, epoch: Epoch = LATEST) -> Folded:
+    def fold(self, rows: pa.Table, slots: IntArray, at: EpochTime = LATEST) -> Folded:
         """Fold the rows, and take as long as the lane would."""
         began_s = time.time()
-        folded = self.resident.fold(rows, slots, epoch)
+        folded = self.resident.fold(rows, slots, at)
         lanes = self.around
         until_s = done_at(began_s, rows.num_rows / lanes.capacity, lanes.spans(), lanes.speed)
         time.sleep(max(0.0, until_s - time.time()))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from evenflow.model import Epoch
+from evenflow.model import EpochTime
 from evenflow.model.slots import BoolArray, IntArray
 from evenflow.operators import LATEST, SLOT, Aggregate, Folded, by_slot
 from evenflow.operators.aggregate import AggregateState
@@ -37,8 +37,8 @@ class RemovingState(AggregateState):
         super().__init__(operator, schema, keys, slots)
         self._over = operator.over
 
-    def fold(self, rows: pa.Table, slots: IntArray, epoch: Epoch = LATEST) -> Folded:
-        touched = self.absorb(rows, slots, epoch)
+    def fold(self, rows: pa.Table, slots: IntArray, time: EpochTime = LATEST) -> Folded:
+        touched = self.absorb(rows, slots, time)
         over = self._over(self.read(touched)[1])
         changes, output = self.read(touched[~over])
         both = (changes, self.remove(touched[over]))

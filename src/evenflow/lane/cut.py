@@ -61,7 +61,8 @@ def read(config: LaneConfig, folder: Folder, portion: Portion) -> Iterator[pa.Re
     for each in portion.inputs:
         rows, slots = rows_of(folder, each.parts, config.schema)
         if rows.num_rows:
-            resident.fold(rows, slots, each.epoch)
+            resident.fold(rows, slots, each.time)
+        resident.fire([entry.slot for entry in portion.slots if entry.version < each.epoch], each.time)
     yield from resident.view([entry.slot for entry in portion.slots]).to_batches(_CHUNK)
 
 
@@ -74,7 +75,7 @@ def _input(record: EpochRecord, portion: list[SlotToLoad]) -> EpochInput:
             chosen = tuple(slot for slot in segment.slots if slot in behind)
             if chosen:
                 parts.append(BlockPart(block.file, segment, chosen))
-    return EpochInput(record.epoch, tuple(parts))
+    return EpochInput.of(record, tuple(parts))
 
 
 def _portions(slots: list[SlotToLoad], most_bytes: int) -> Iterator[list[SlotToLoad]]:

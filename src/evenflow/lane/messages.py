@@ -27,9 +27,10 @@ from typing import Any, TypeAlias
 import msgspec
 
 from evenflow.errors import ProtocolError
-from evenflow.state import Advance, FileRef, LaneCommit, Segment, SlotRef
+from evenflow.model import Due, EpochTime
+from evenflow.state import Advance, EpochRecord, FileRef, LaneCommit, Segment, SlotRef
 
-PROTOCOL = 3  # raised when the meaning of a message changes; a lane of another version is refused
+PROTOCOL = 4  # raised when the meaning of a message changes; a lane of another version is refused
 
 KeyValue: TypeAlias = bool | int | float | str | None
 
@@ -72,11 +73,12 @@ class Adopt(msgspec.Struct, frozen=True, tag=True):
 
 
 class Adopted(msgspec.Struct, frozen=True, tag=True):
-    """The slots are resident."""
+    """The slots are resident. `due`: when something is to be done next in one of the slots that the lane serves."""
 
     slots: tuple[int, ...]
     state_bytes: int
     seconds: float
+    due: Due | None = None
 
 
 class Prepare(msgspec.Struct, frozen=True, tag=True):
@@ -127,10 +129,25 @@ class BlockPart(msgspec.Struct, frozen=True):
 
 
 class EpochInput(msgspec.Struct, frozen=True):
-    """What a lane is to fold of one epoch."""
+    """What a lane is to fold of one epoch, and the time of the epoch.
+
+    Each epoch that a slot passes must be there, also one without rows for it: something may be due.
+    """
 
     epoch: int
     parts: tuple[BlockPart, ...]
+    watermark_us: int | None = None
+    processing_us: int = 0
+
+    @classmethod
+    def of(cls, record: EpochRecord, parts: tuple[BlockPart, ...]) -> EpochInput:
+        """Return parts of an accepted epoch."""
+        return cls(record.epoch, parts, record.watermark, record.time.processing_us)
+
+    @property
+    def time(self) -> EpochTime:
+        """What time it is in the epoch."""
+        return EpochTime(self.epoch, self.watermark_us, self.processing_us)
 
 
 class Work(msgspec.Struct, frozen=True, tag=True):
@@ -178,7 +195,10 @@ class HotKey(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """The work is done and its files are written; they count once the driver commits them."""
+    """The work is done and its files are written; they count once the driver commits them.
+
+    `due`: when something is to be done next in one of the slots that the lane serves; None if nothing is.
+    """
 
     commit: LaneCommit
     loads: tuple[EpochLoad, ...]
@@ -186,6 +206,7 @@ class Done(msgspec.Struct, frozen=True, tag=True):
     state_rows: int
     state_bytes: int
     hot_keys: tuple[HotKey, ...] = ()
+    due: Due | None = None
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):

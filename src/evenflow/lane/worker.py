@@ -35,6 +35,7 @@ from evenflow.lane.messages import (
     ToLane,
     Work,
 )
+from evenflow.model import Due
 from evenflow.model.slots import FloatArray, IntArray
 from evenflow.operators import SLOT, Folded, Operator, Resident, by_slot
 from evenflow.operators.clock import NeededTime
@@ -201,7 +202,7 @@ class LaneWorker:
         if job.failed:
             return [Failed(type(job.failed).__name__, str(job.failed), "", slots)]
         self._versions.update({entry.slot: entry.version for entry in message.slots})
-        return [Adopted(slots, size, seconds)]
+        return [Adopted(slots, size, seconds, self._due())]
 
     def _release(self, message: Release) -> None:
         """Stop serving slots. What is written is as they stand now; their memory is freed after they have left."""
@@ -232,6 +233,10 @@ class LaneWorker:
             return [Released(job.versions, (), 0, seconds)]
         handoffs = tuple((slot, SlotRef(file, versions[slot], start, rows)) for slot, start, rows in job.places)
         return [Released(job.versions, handoffs, file.size, seconds)]
+
+    def _due(self) -> Due | None:
+        """Return when something is to be done next in the slots that are served here."""
+        return self._resident.due(list(self._versions))
 
     def _must_hold(self, slots: Iterable[int], what: str) -> None:
         """Refuse to take a slot that is elsewhere for an empty one."""
@@ -270,7 +275,7 @@ class LaneWorker:
         held[list(self._versions)] = True
         sizes, keys = self._resident.slot_bytes() * held, self._resident.slot_rows() * held
         loads = self._loads(records, folded, busy_s, needed_s, sizes)
-        return Done(commit, loads, idle_s, int(keys.sum()), int(sizes.sum()), hot_keys)
+        return Done(commit, loads, idle_s, int(keys.sum()), int(sizes.sum()), hot_keys, self._due())
 
     def _check(self, message: Work) -> None:
         """Refuse work that does not begin where the slots are: rows would be folded twice, or not at all."""
@@ -292,15 +297,18 @@ class LaneWorker:
             self._must_hold(np.flatnonzero(records[each.epoch]).tolist(), "fold rows of")
             counter.add(rows, slots)
             if rows.num_rows:
-                folded[each.epoch] = self._resident.fold(rows, slots, each.epoch)
+                folded[each.epoch] = self._resident.fold(rows, slots, each.time)
+            passing = [
+                slot
+                for advance in message.advances
+                if advance.since < each.epoch <= advance.version
+                for slot in advance.slots
+            ]
+            fired = self._resident.fire(passing, each.time)
+            if fired is not None:
+                folded[each.epoch] = folded[each.epoch].then(fired) if each.epoch in folded else fired
             if self.config.complete and self.config.publishes:
-                reached = [
-                    slot
-                    for advance in message.advances
-                    if advance.since < each.epoch <= advance.version
-                    for slot in advance.slots
-                ]
-                unchanged = Folded(self._resident.snapshot([]), self._resident.output(reached))
+                unchanged = Folded(self._resident.snapshot([]), self._resident.output(passing))
                 folded[each.epoch] = replace(folded.get(each.epoch, unchanged), output=unchanged.output)
         return folded, records
 

@@ -2,6 +2,7 @@
 
 from evenflow.model.balance import Balance
 from evenflow.model.contents import Contents, HeldAggregate
+from evenflow.model.epoch_time import Due, EpochTime
 from evenflow.model.load import LaneLoad, LoadReport, LoadView, LoadWindow, MoveCost, SlotLoads, window_of
 from evenflow.model.messages import ControlMessage, Transfer
 from evenflow.model.routing import Move, RoutingTable
@@ -12,7 +13,9 @@ __all__ = [
     "Balance",
     "Contents",
     "ControlMessage",
+    "Due",
     "Epoch",
+    "EpochTime",
     "HeldAggregate",
     "LaneId",
     "LaneLoad",

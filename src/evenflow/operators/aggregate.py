@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from evenflow.errors import InputError
-from evenflow.model import Contents, Epoch, HeldAggregate
+from evenflow.model import Contents, Due, Epoch, EpochTime, HeldAggregate
 from evenflow.model.slots import IntArray
 from evenflow.operators.arrays import constant, pieces, whole, widened
 from evenflow.operators.base import GONE, HASH, LATEST, SLOT, Folded
@@ -127,25 +127,31 @@ class AggregateState:
         self._inputs = [None if name is None else schema.field(name) for name in inputs]
         self._since = [operator.since.get(name, 0) for name in operator.aggregates]
 
-    def fold(self, rows: pa.Table, slots: IntArray, epoch: Epoch = LATEST) -> Folded:
-        return Folded(*self.read(self.absorb(rows, slots, epoch)))
+    def fold(self, rows: pa.Table, slots: IntArray, time: EpochTime = LATEST) -> Folded:
+        return Folded(*self.read(self.absorb(rows, slots, time)))
 
-    def absorb(self, rows: pa.Table, slots: IntArray, epoch: Epoch = LATEST) -> IntArray:
+    def fire(self, slots: Sequence[int], time: EpochTime) -> Folded | None:  # noqa: ARG002 - it has no timers
+        return None
+
+    def due(self, slots: Sequence[int]) -> Due | None:  # noqa: ARG002 - it has no timers
+        return None
+
+    def absorb(self, rows: pa.Table, slots: IntArray, time: EpochTime = LATEST) -> IntArray:
         """Fold rows; return the state rows they belong to, each once, in slot order."""
         touched, at = [], 0
         for piece in pieces(rows):
-            touched.append(self._absorb(piece, slots[at : at + piece.num_rows], epoch))
+            touched.append(self._absorb(piece, slots[at : at + piece.num_rows], time))
             at += piece.num_rows
         return touched[0] if len(touched) == 1 else self._each_once(np.concatenate(touched))
 
-    def _absorb(self, rows: pa.Table, slots: IntArray, epoch: Epoch) -> IntArray:
+    def _absorb(self, rows: pa.Table, slots: IntArray, time: EpochTime) -> IntArray:
         """Fold rows of which each column fits one array; return the state rows they belong to, each once."""
         index, born = self._keys.index, self._keys.index.rows
         found = self._keys.find(rows, slots)
         self._start(born)
         block = Block(found, index.first_positions(found), slots)
         for column, given, since in zip(self._columns, self._inputs, self._since, strict=True):
-            if since <= epoch:
+            if since <= time.epoch:
                 column.fold(block, None if given is None else whole(rows, given.name, given.type))
         return block.touched
 

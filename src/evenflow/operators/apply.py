@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from evenflow.errors import InputError, OperatorError
-from evenflow.model import Contents, Epoch
+from evenflow.model import Contents, Due, EpochTime
 from evenflow.model.signatures import takes
 from evenflow.model.slots import FloatArray, IntArray
 from evenflow.operators.base import GONE, HASH, LATEST, SLOT, Folded
@@ -184,7 +184,7 @@ class SlotStates:
         self._bytes: dict[int, StoredState] = {}
         self._sizes = np.zeros(slots, np.int64)
 
-    def fold(self, rows: pa.Table, slots: IntArray, epoch: Epoch = LATEST) -> Folded:  # noqa: ARG002 - all take part
+    def fold(self, rows: pa.Table, slots: IntArray, time: EpochTime = LATEST) -> Folded:  # noqa: ARG002 - all take part
         busy: FloatArray = np.zeros(self._slots)
         changes, outputs, objects = {}, [], {}
         visible = self._frames.shown(rows.drop_columns([name for name in (SLOT, HASH) if name in rows.column_names]))
@@ -200,6 +200,12 @@ class SlotStates:
             self._sizes[slot] = len(state.data)
         output = pa.concat_tables(outputs) if outputs else self._output.empty_table()
         return Folded(_table(changes), output, busy)
+
+    def fire(self, slots: Sequence[int], time: EpochTime) -> Folded | None:  # noqa: ARG002 - it has no timers
+        return None
+
+    def due(self, slots: Sequence[int]) -> Due | None:  # noqa: ARG002 - it has no timers
+        return None
 
     def install(self, state: pa.Table) -> None:
         columns = (state[name].to_pylist() for name in _STATE_SCHEMA.names)

@@ -2,8 +2,8 @@
 
 ::
 
-    Operator ──open(schema, keys, slots)──▶ Resident ──fold(rows)──▶ changes for the changelog, rows for the sink
-                                              ▲   │
+    Operator ──open(schema, keys, slots)──▶ Resident ──fold(rows, time)──▶ changes for the changelog, rows for the sink
+                                              ▲   │ └──fire(slots, time)─▶ likewise, of what has become due
                              install(state) ──┘   └──▶ snapshot(slots), then drop(slots)
 
 State travels as tables: a snapshot, a handoff and the changes of an epoch have the same columns and are all given
@@ -11,6 +11,9 @@ to `install`. So an operator needs to know nothing of moves, recovery or storage
 
 A state row has a key. Changes may hold *tombstones*: rows in which `GONE` is true say that the state has the row's key
 no longer; what stands in their other columns does not count. Snapshots and handoffs hold no tombstones.
+
+Time is a value: `EpochTime` stands in the epoch's record, and an operator reads no clock. What is to happen at some
+time is state like any other, so it moves and recovers with its slot: `due` says when, `fire` does it.
 """
 
 from __future__ import annotations
@@ -20,20 +23,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 
-from evenflow.model import Contents, Epoch
+from evenflow.model import Contents, Due, EpochTime
 from evenflow.model.slots import FloatArray, IntArray
+from evenflow.operators.slot_order import by_slot
 
 SLOT = "__slot"  # int32, first column of every state table
-LATEST: Epoch = sys.maxsize  # an epoch after all others
+LATEST = EpochTime(sys.maxsize)  # an epoch after all others, for those who fold without any
 HASH = "__hash"  # int64, the hash that decided the slot of the row's key
 GONE = "__gone"  # bool, last column of every state table: true in a tombstone
 
 
 @dataclass(frozen=True)
 class Folded:
-    """What one call of `fold` did.
+    """What one call of `fold` or `fire` did.
 
     `changes` are the state rows it changed, as they are now, and tombstones of those it removed, sorted by slot, no key
     twice; `output` the rows for the sink in update mode, in slot order; `busy_s` the seconds spent on each slot of the
@@ -44,15 +49,34 @@ class Folded:
     output: pa.Table
     busy_s: FloatArray | None = None
 
+    def then(self, later: Folded) -> Folded:
+        """Return what both have done in one epoch: of a key in both changes, the later row counts."""
+        both = [(table, table[SLOT].to_numpy()) for table in (self.changes, later.changes)]
+        known = [each.busy_s for each in (self, later) if each.busy_s is not None]
+        output = pa.concat_tables([self.output, later.output])
+        return Folded(by_slot(both)[0], output, np.sum(known, axis=0) if known else None)
+
 
 class Resident(Protocol):
     """The state of all slots that one lane holds in memory. After an error of `fold` it must be thrown away."""
 
-    def fold(self, rows: pa.Table, slots: IntArray, epoch: Epoch = LATEST) -> Folded:
+    def fold(self, rows: pa.Table, slots: IntArray, time: EpochTime = LATEST) -> Folded:
         """Fold rows of an epoch into the state; `slots[i]` is the slot of row i, ascending, input order within a slot.
 
         What the operator has been keeping since a later epoch only does not see them.
         """
+        ...
+
+    def fire(self, slots: Sequence[int], time: EpochTime) -> Folded | None:
+        """Do what is due in these slots, also where no rows came; None if nothing is.
+
+        It is called once for each epoch that the slots pass, after its rows were folded; what was done must not be due
+        any more.
+        """
+        ...
+
+    def due(self, slots: Sequence[int]) -> Due | None:
+        """Return when something is to be done next in these slots; None if nothing is, at no time."""
         ...
 
     def install(self, state: pa.Table) -> None:

@@ -473,7 +473,7 @@ class Conductor:
         if not advances and (not new or self._is_loading(lane)):
             return None
         epochs = [epoch for epoch in pending if epoch in new or any(a.since < epoch <= a.version for a in advances)]
-        inputs = tuple(EpochInput(epoch, self._parts(epoch, lane, since, until)) for epoch in epochs)
+        inputs = tuple(EpochInput.of(pending[epoch], self._parts(epoch, lane, since, until)) for epoch in epochs)
         due = tuple(slot for slot in self._due_snapshots() if until[slot] > since[slot])
         hot = self.hot_spots.to_ask((slot for advance in advances for slot in advance.slots), last)
         return Work(max(last, *epochs), advances, inputs, due, hot)

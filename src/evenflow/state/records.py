@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from evenflow.model import Contents, Epoch, LaneId, RoutingTable, SlotId
+from evenflow.model import Contents, Epoch, EpochTime, LaneId, RoutingTable, SlotId
 from evenflow.model.slots import IntArray
 from evenflow.state.files import FileRef
 
@@ -67,6 +67,11 @@ class EpochRecord(Record, frozen=True):
     def table(self) -> RoutingTable:
         """Return the routing table in force for this epoch."""
         return RoutingTable(np.array(self.owners), self.lanes, self.table_version)
+
+    @property
+    def time(self) -> EpochTime:
+        """What time it is in this epoch, whenever and however often it is folded."""
+        return EpochTime(self.epoch, self.watermark, round(self.accepted_at_s * 1e6))
 
     def slot_rows(self) -> IntArray:
         """Return the number of rows of each slot."""
