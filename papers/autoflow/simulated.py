@@ -105,9 +105,9 @@ def plant_of(scenario: Scenario, seed: int, **changes: Any) -> Plant:
 def controller_of(scenario: Scenario) -> Controller:
     """Return the controller with AutoFlow's policy, or one that never moves anything."""
     policy = AutoFlow(scenario.factor) if scenario.balancing else Static()
-    return Controller(
-        scenario.table, policy, Sudden(), ControllerOptions(window_epochs=scenario.window_epochs), Journal()
-    )
+    # One decision after the other, as the results on record: which pair is relieved next is decided when all is still.
+    options = ControllerOptions(window_epochs=scenario.window_epochs, overlap=False)
+    return Controller(scenario.table, policy, Sudden(), options, Journal())
 
 
 def simulate(

@@ -132,7 +132,8 @@ def cluster_of(policy: str, way: Way, strategy: str, load: str, seed: int) -> Cl
     """Return the cluster of one combination at time 0."""
     chosen = policy_named(policy)
     table = starting_table(chosen, SLOTS, range(LANES))
-    options = ControllerOptions(whole_epochs=False)  # here records come one by one
+    # Here records come one by one; and all policies decide when all is still, as some of them have to.
+    options = ControllerOptions(whole_epochs=False, overlap=False)
     return cluster_under(scenario(load, way, table, seed), chosen, strategy_named(strategy), options, seed)
 
 

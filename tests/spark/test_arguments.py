@@ -132,12 +132,12 @@ def test_patience_follows_the_lag() -> None:
 
 
 def test_every_brake_is_a_parameter_and_said_to_be_there() -> None:
-    """What a user may set can be completed and looked up; the other two are facts of the engine."""
+    """What a user may set can be completed and looked up; the others are facts of the engine, or of papers' protocols."""
     parameters = inspect.signature(StatefulStream.balance).parameters
     kinds = {parameter.kind for parameter in parameters.values()}
     assert inspect.Parameter.VAR_KEYWORD not in kinds
     own = {option.name for option in fields(BalanceOptions)} - {"controller"}
-    brakes = {option.name for option in fields(ControllerOptions)} - {"whole_epochs", "move_cost"}
+    brakes = {option.name for option in fields(ControllerOptions)} - {"whole_epochs", "move_cost", "overlap"}
     assert set(parameters) - {"self"} == own | brakes | {"max_added_latency"}
     assert [name for name in parameters if f"`{name}`" not in (StatefulStream.balance.__doc__ or "")] == ["self"]
 

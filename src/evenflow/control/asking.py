@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from evenflow.control.options import ControllerOptions
 from evenflow.migration import Weights
-from evenflow.model import Epoch, LoadView, LoadWindow, MoveCost, RoutingTable, SlotId
+from evenflow.model import Epoch, LaneId, LoadView, LoadWindow, MoveCost, RoutingTable, SlotId
 from evenflow.model.slots import FloatArray, IntArray
 from evenflow.policies import Policy, Proposal, proposal_of
 
@@ -27,8 +27,10 @@ class Asking:
         self.policy, self.options = policy, options
         self.state_bytes: IntArray = np.zeros(slots, np.int64)  # of each slot, as last seen
         self.move_cost: MoveCost = options.move_cost
-        self._windows: deque[LoadWindow] = deque(maxlen=options.history)
+        self._windows: deque[LoadWindow] = deque(maxlen=options.history)  # that count for all lanes
+        self._seen: deque[tuple[LoadWindow, frozenset[LaneId]]] = deque(maxlen=options.history)  # and for some
         self._memory: Any = None
+        self.collect_s = 0.0  # how long the next window is to be, at least
         self._not_curable: dict[SlotId, Epoch] = {}
 
     @property
@@ -36,18 +38,14 @@ class Asking:
         """The slots that no move can help, by the policy's newest word, and the epoch since which it says so."""
         return self._not_curable
 
-    @property
-    def is_warm(self) -> bool:
-        """Whether there are as many windows as the policy is to see at least."""
-        return len(self._windows) >= min(self.options.warm_up_windows, self.options.history)
-
     def set_policy(self, policy: Policy) -> None:
         """Ask another policy, which has no memory yet."""
-        self.policy, self._memory, self._not_curable = policy, None, {}
+        self.policy, self._memory, self.collect_s, self._not_curable = policy, None, 0.0, {}
 
     def forget_windows(self) -> None:
         """The lanes are others now: what was seen of those before is of no use."""
         self._windows.clear()
+        self._seen.clear()
         self._not_curable = {}
 
     def saw_sizes(self, window: LoadWindow) -> None:
@@ -55,9 +53,17 @@ class Asking:
         unseen = (window.slots.state_bytes == 0) & (window.slots.records == 0)
         self.state_bytes = np.where(unseen, self.state_bytes, window.slots.state_bytes)
 
-    def keep(self, window: LoadWindow) -> None:
-        """Keep a window that counts."""
-        self._windows.append(window)
+    def keep(self, window: LoadWindow, lanes: Sequence[LaneId]) -> None:
+        """Keep a window that counts for these lanes."""
+        self._seen.append((window, frozenset(lanes)))
+        if len(lanes) == len(window.lanes):
+            self._windows.append(window)
+
+    def windows_of(self, lanes: Sequence[LaneId]) -> tuple[LoadWindow, ...]:
+        """Return the newest windows that count for these lanes, oldest first; some may have passed in between."""
+        if self._windows and self._windows[-1].lane_ids == tuple(lanes):
+            return tuple(self._windows)
+        return tuple(window for window, counts_for in self._seen if counts_for.issuperset(lanes))
 
     def measured_move(self, state_bytes: int, seconds: float) -> None:
         """Learn what moving state costs: the newest measurements count most; small ones tell only what a move costs."""
@@ -69,17 +75,18 @@ class Asking:
             per_move = (1 - weight) * cost.seconds_per_move + weight * seconds
             self.move_cost = replace(cost, seconds_per_move=per_move)
 
-    def view(self, table: RoutingTable, last_move_s: float) -> LoadView:
-        """Return what the policy is shown of all lanes."""
-        windows = tuple(self._windows)
+    def view(self, windows: tuple[LoadWindow, ...], table: RoutingTable, last_move_s: float) -> LoadView:
+        """Return what the policy is shown."""
         return LoadView(windows, table, self._memory, last_move_s, self.move_cost, self.options.whole_epochs)
 
-    def ask(self, view: LoadView, epoch: Epoch) -> Proposal:
-        """Ask the policy; what it says of a view of all lanes is kept."""
-        proposal = proposal_of(self.policy, view)
-        self._memory = proposal.memory
+    def ask(self, view: LoadView) -> Proposal:
+        """Ask the policy."""
+        return proposal_of(self.policy, view)
+
+    def heard(self, proposal: Proposal, epoch: Epoch) -> None:
+        """Keep what the policy says of all lanes: its memory, how long to collect, and what it cannot cure."""
+        self._memory, self.collect_s = proposal.memory, proposal.collect_s or 0.0
         self._not_curable = {int(slot): self._not_curable.get(slot, epoch) for slot in proposal.not_curable}
-        return proposal
 
     def slot_shares(self) -> FloatArray:
         """Return each slot's part of the load of the newest window that counts; nothing if there is none."""

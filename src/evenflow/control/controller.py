@@ -1,9 +1,9 @@
 """The controller: load reports and acknowledgements in, control messages and wishes for lanes out. No I/O, no clock.
 
-It asks the policy when a window is complete and nothing is under way (`asking`), disposes of what the policy proposes
-(`brakes`), lets the strategy cut it into steps, which wait (`plan_queue`), and hands out one step at a time with the
-control message of an epoch (`under_way`). What it does and what it refuses, with the reason, stands in the journal. The
-Spark engine and the simulator run this same class.
+It asks the policy when a window is complete, about the lanes that are in no move (`deciding`); lets the strategy cut
+into steps what the brakes leave of the answer; keeps plans until their time comes (`plan_queue`); and announces, with
+the control message of an epoch, all steps that nothing stands in the way of (`starting`, `under_way`). What it does and
+what it refuses, with the reason, stands in the journal. The Spark engine and the simulator run this same class.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from evenflow.control.asking import Asking
-from evenflow.control.brakes import Brakes
+from evenflow.control.deciding import Deciding, Decision, Situation
 from evenflow.control.journal import (
     AckIgnored,
-    Decided,
     Entry,
     Journal,
     LanesChanged,
@@ -24,23 +22,21 @@ from evenflow.control.journal import (
     Refusal,
     Refused,
     Requested,
-    WindowClosed,
-    WindowDropped,
+    StepWaits,
 )
 from evenflow.control.lane_changes import LaneChanges, refitted
-from evenflow.control.measure import balance_of
 from evenflow.control.messages import Ack, ControllerState, LaneWish
 from evenflow.control.options import ControllerOptions
-from evenflow.control.plan_queue import Origin, PlanQueue, WaitingStep, check_plan, moves_of
+from evenflow.control.plan_queue import Origin, PlanQueue, check_plan, moves_of
+from evenflow.control.starting import Starting, Wait, newly, to_copy_ahead
 from evenflow.control.under_way import Change, MovesUnderWay
 from evenflow.control.windows import ReportCollector
-from evenflow.errors import InputError, PolicyError, ProtocolError
-from evenflow.migration import Event, MoveLife, Phase, QueuedStep, Step, Strategy, scheduled
-from evenflow.model import Balance, ControlMessage, Epoch, LaneId, LoadReport, LoadView, LoadWindow, Move, RoutingTable
-from evenflow.model.balance import moved_state
+from evenflow.errors import InputError, ProtocolError
+from evenflow.migration import Event, MoveLife, Phase, QueuedStep, Strategy, scheduled
+from evenflow.model import ControlMessage, Epoch, LaneId, LoadReport, LoadWindow, Move, RoutingTable
 from evenflow.model.slots import FloatArray, SlotId
-from evenflow.policies import Policy, Proposal
-from evenflow.policies.base import policy_name, with_reason
+from evenflow.policies import Policy
+from evenflow.policies.base import with_reason
 
 _AHEAD_EPOCHS = 8  # before a step may begin, its slots are copied: in time, and not kept twice for long
 
@@ -59,19 +55,17 @@ class Controller:
         """Start with `table` in force and nothing under way."""
         self.options = options or ControllerOptions()
         self.journal = journal if journal is not None else Journal()
-        self.strategy = strategy
         self._table = table
         self._epoch: Epoch = -1
         self._collector = ReportCollector(
             table.slots, table.lanes, self._record, self.options.window_epochs, self.options.patience
         )
-        self._asking = Asking(policy, table.slots, self.options)
+        self._deciding = Deciding(policy, strategy, table.slots, self.options, self._record)
         self._queue = PlanQueue()
         self._under_way = MovesUnderWay()
         self._lanes = LaneChanges()
         self._copied: set[SlotId] = set()  # of the planned moves: their targets have loaded the slot ahead
-        self._cooldown = 0
-        self._settling = self.options.settle_windows
+        self._said: dict[int, str] = {}  # what the journal says that plans wait for
 
     @classmethod
     def restored(
@@ -90,9 +84,14 @@ class Controller:
         return controller
 
     @property
+    def strategy(self) -> Strategy:
+        """The strategy that cuts plans into steps."""
+        return self._deciding.strategy
+
+    @property
     def policy(self) -> Policy:
         """The policy that is asked."""
-        return self._asking.policy
+        return self._deciding.asking.policy
 
     @property
     def table(self) -> RoutingTable:
@@ -117,16 +116,19 @@ class Controller:
     @property
     def not_curable(self) -> Mapping[SlotId, Epoch]:
         """The slots that no move can help, by the policy's newest word, and the epoch since which it says so."""
-        return self._asking.not_curable
+        return self._deciding.asking.not_curable
 
     def slot_shares(self) -> FloatArray:
         """Return each slot's part of the load of the newest window that counts; nothing if there is none."""
-        return self._asking.slot_shares()
+        return self._deciding.asking.slot_shares()
 
     @property
     def draining(self) -> tuple[LaneId, ...]:
         """The lanes that a resize has give away their slots, and those that are about to stop."""
         return self._lanes.draining
+
+    def _size(self, slot: SlotId) -> int:
+        return int(self._deciding.asking.state_bytes[slot])
 
     # --- in ------------------------------------------------------------------------------------------------------
 
@@ -153,17 +155,18 @@ class Controller:
             self._record(AckIgnored(self._epoch, ack.slot, ack.event, changes))
             return None
         self._changed(changes)
-        if self._under_way:
+        if not any(change.after.phase.is_over for change in changes):
             return None
-        # The window in which a step ends does not count (AF-A26).
-        self._collector.restart(self._table.lanes, self._epoch, "a move completed in it")
-        self._cooldown = self.options.cooldown_windows
+        if not self._under_way:
+            # The window in which a move ends does not count (AF-A26); with the last one a new window begins for all.
+            self._deciding.last_move_s += self._under_way.took_s(ack.at_s)
+            self._collector.restart(self._table.lanes, self._epoch, "a move completed in it")
         return self._let_go()
 
     def lane_lost(self, lane: LaneId) -> None:
         """The lane's attempt died. Told moves go on by another way, plans that need the lane are dropped."""
         self._record(LanesChanged(self._epoch, self._table.lanes, (lane,)))
-        self._settling = self.options.settle_windows
+        self._deciding.settling = self.options.settle_windows
         self._changed(self._under_way.lost(lane))
         for event, side in ((Event.SOURCE_LOST, "source"), (Event.TARGET_LOST, "target")):
             # A resize is carried out all the same.
@@ -179,13 +182,14 @@ class Controller:
             self._changed(self._under_way.lost(source))
         self._drop({move.slot for move in self._queue.moves if move.target not in self._table.lanes}, Event.CANCEL)
         self._collector.restart(self._table.lanes, self._epoch, "the lanes changed")
-        self._asking.forget_windows()
+        self._deciding.asking.forget_windows()
+        self._deciding.at_rest.only(self._table.lanes)
 
     def request(self, moves: Sequence[Move], not_before: Epoch = 0) -> None:
         """Plan moves asked for by hand; they supersede plans for the same slots. A bad one refuses them all."""
         asked = with_reason(moves, "asked for by hand")
         self._refuse_impossible([QueuedStep(asked)])
-        self.queue(scheduled(self.strategy.steps(asked, self._asking.weights()), not_before, every=0))
+        self.queue(scheduled(self.strategy.steps(asked, self._deciding.asking.weights()), not_before, every=0))
 
     def queue(self, plan: Sequence[QueuedStep]) -> None:
         """Queue steps; each waits for its epoch, for the step before it and for what may begin before (LR-M6, M8).
@@ -197,7 +201,7 @@ class Controller:
 
     def set_policy(self, policy: Policy) -> None:
         """Ask another policy from now on; what is planned or under way is carried out. It starts with no memory."""
-        self._asking.set_policy(policy)
+        self._deciding.asking.set_policy(policy)
         self._collector.min_span_s = 0.0
 
     def resize(self, table: RoutingTable) -> LaneWish | None:
@@ -211,14 +215,14 @@ class Controller:
         moves = tuple(replace(move, reason=refitted(move, table.lanes)) for move in moves)
         self._lanes.resize(())
         self._drop(self._queue.slots, Event.SUPERSEDED)
-        steps = self.strategy.steps(moves, self._asking.weights())
+        steps = self.strategy.steps(moves, self._deciding.asking.weights())
         self._plan(scheduled(steps, self._epoch + 1, every=0), Origin.RESIZE)
         self._lanes.resize(tuple(lane for lane in self._table.lanes if lane not in table.lanes))
-        return None if moves or self._under_way else self._let_go()
+        return self._let_go()
 
     def measured_move(self, state_bytes: int, seconds: float) -> None:
         """Learn what moving state costs."""
-        self._asking.measured_move(state_bytes, seconds)
+        self._deciding.asking.measured_move(state_bytes, seconds)
 
     def prepared(self, slot: SlotId) -> None:
         """The target of a planned move has loaded the slot ahead."""
@@ -231,113 +235,83 @@ class Controller:
     # --- out -----------------------------------------------------------------------------------------------------
 
     def to_prepare(self) -> tuple[Move, ...]:
-        """Return the moves of the next step whose slots shall be loaded by their new lanes before they move."""
-        least, coming = self.options.copy_ahead_bytes, self._queue.next_steps(self._epoch + _AHEAD_EPOCHS)
-        if least is None or not coming:
+        """Return the moves of the next steps whose slots shall be loaded by their new lanes before they move."""
+        if self.options.copy_ahead_bytes is None:
             return ()
-        return tuple(move for move in coming[0].moves if self._asking.state_bytes[move.slot] >= least)
+        steps = self._queue.next_steps(self._epoch + _AHEAD_EPOCHS)
+        coming = to_copy_ahead(steps, self._under_way, overlap=self.options.overlap)
+        return tuple(filter(self._is_copied_ahead, coming))
 
     def next_epoch(self, epoch: Epoch, at_s: float = 0.0) -> ControlMessage:
-        """Return the control message of `epoch`, with the moves of the next step if its time has come."""
+        """Return the control message of `epoch`, with the moves of all steps whose time has come."""
         if epoch <= self._epoch:
             raise ProtocolError(f"epoch {epoch} was asked for after epoch {self._epoch}")
         self._epoch = epoch
         self._queue.drop_done(epoch)
-        moves: Step = ()
-        for step in self._queue.next_steps(epoch)[:1]:
-            moves = self._as_many_as_may_begin(step)
-            if moves:
-                self._queue.take(step, moves)
-                self._table = self._table.apply(moves)
-                self._copied.difference_update(move.slot for move in moves)
-                self._changed(self._under_way.begin(moves, step.plan, epoch, at_s))
-        return ControlMessage(epoch, moves)
+        self._give_up_late_plans()
+        starting = Starting(self.options.overlap, self.options.max_bytes_in_flight, self._size, self._is_ready)
+        starting.choose(self._queue.next_steps(epoch), self._under_way)
+        self._tell_of(starting.waits)
+        for step, moves in starting.begun:
+            self._queue.take(step, moves)
+            self._table = self._table.apply(moves)
+            self._copied.difference_update(move.slot for move in moves)
+            self._changed(self._under_way.begin(moves, step.plan, epoch, at_s))
+        return ControlMessage(epoch, tuple(move for _, moves in starting.begun for move in moves))
 
     # --- deciding ------------------------------------------------------------------------------------------------
 
     def _decide_on(self, window: LoadWindow) -> LaneWish | None:
-        """Use a complete window: ask the policy unless something speaks against it."""
-        balance = balance_of(window, self._table)
-        self._record(WindowClosed(self._epoch, window.epochs, balance))
+        """Use a complete window: carry out what is decided on it."""
         self.journal.keep_window(window, self._table)
-        self._asking.saw_sizes(window)
-        if self._settling > 0:
-            self._settling -= 1
-            self._record(WindowDropped(self._epoch, window.epochs, "lanes have just started"))
+        now = Situation(self._epoch, self._table, frozenset(self._busy), self._lanes.awaited)
+        decision = self._deciding.on(window, now)
+        self._collector.min_span_s = self._deciding.asking.collect_s
+        if decision is None:
             return None
-        if self._is_under_way or self._lanes.awaited:
-            self._record(WindowDropped(self._epoch, window.epochs, "moves are under way"))
-            return None
-        self._asking.keep(window)
-        if self._cooldown > 0:
-            self._cooldown -= 1
-            self._record(Refused(self._epoch, Refusal.COOLING_DOWN, (), f"{self._cooldown} more windows to watch"))
-            return None
-        if not self._asking.is_warm:
-            return None
-        view = self._asking.view(self._table, self._under_way.took_s)
-        try:
-            proposal = self._asking.ask(view, self._epoch)
-        except PolicyError as error:
-            self._record(Refused(self._epoch, Refusal.BAD_PROPOSAL, (), str(error)))
-            return None
-        self._under_way.took_s = 0.0
-        self._collector.min_span_s = proposal.collect_s or 0.0
-        return self._dispose(proposal, view, balance)
-
-    def _dispose(self, proposal: Proposal, view: LoadView, before: Balance) -> LaneWish | None:
-        """Carry out what the policy proposes, or refuse it with a reason."""
-        name = policy_name(self.policy)
-        if not proposal.moves and not proposal.add_lanes and not proposal.retire:
-            # There is nothing to weigh, to cut into steps or to carry out.
-            self._record(Decided(self._epoch, name, (), 0, proposal.not_curable, before, before, 0, proposal.note))
+        if decision.is_about_all_lanes:
             self._lanes.retiring = ()
-            return None
-        weights = self._asking.weights()
-        verdict, denied = Brakes(self.strategy, self.options).dispose(proposal, view, before, weights)
-        if denied is not None:
-            self._record(Refused(self._epoch, denied.refusal, denied.moves, denied.why))
-        if verdict is None:
-            return None
-        proposal, steps, after = verdict.proposal, verdict.steps, verdict.table_after
-        moved = int(moved_state(self._table, after, view.last.slots.state_bytes))
-        cannot, note = proposal.not_curable, proposal.note
-        self._record(
-            Decided(self._epoch, name, proposal.moves, len(steps), cannot, before, verdict.balance_after, moved, note)
-        )
-        if proposal.add_lanes or proposal.retire:
-            self._record(LanesWanted(self._epoch, len(after.lanes), note))
-        if proposal.add_lanes:
+        return self._carry_out(decision)
+
+    def _carry_out(self, decision: Decision) -> LaneWish | None:
+        entry, plan = decision.entry, 0
+        if decision.steps and not decision.add_lanes:
+            self._queue.moved_before(entry.moves)
+            steps = scheduled(decision.steps, self._epoch + 1, every=0)
+            plan = self._queue.add(steps, Origin.POLICY, self._epoch + 1)
+        self._record(replace(entry, plan=plan))
+        if decision.add_lanes or decision.retire:
+            lanes = len(self._table.lanes) + decision.add_lanes - len(decision.retire)
+            self._record(LanesWanted(self._epoch, lanes, entry.note))
+        if decision.add_lanes:
             # The moves to lanes that are not there yet are proposed again once they are.
             self._lanes.awaited = True
-            return LaneWish(add=proposal.add_lanes)
-        self._lanes.retiring = proposal.retire
-        self._queue.moved_before(proposal.moves)
-        self._queue.add(scheduled(steps, self._epoch + 1, every=0), Origin.POLICY, self._epoch + 1)
-        return self._let_go() if not steps else None
+            return LaneWish(add=decision.add_lanes)
+        if decision.retire:
+            self._lanes.retiring = decision.retire
+        return self._let_go()
 
     def _let_go(self) -> LaneWish | None:
-        """Once nothing is under way any more, let those of the retiring lanes go that own nothing."""
-        if self._is_under_way or not self._lanes.retiring:
+        """Let those of the retiring lanes go that own nothing and are in no move any more."""
+        if not self._lanes.retiring:
             return None
-        leaving = self._lanes.let_go(self._table)
+        leaving = self._lanes.let_go(self._table, self._busy | self._under_way.lanes)
         self._drop({move.slot for move in self._queue.moves if move.target in leaving}, Event.CANCEL)
         return LaneWish(retire=leaving) if leaving else None
 
     # --- moving --------------------------------------------------------------------------------------------------
 
     @property
-    def _is_under_way(self) -> bool:
-        """Whether moves are told and not settled, or may begin with the next epoch. Plans for later are neither."""
-        return bool(self._under_way or self._queue.next_steps(self._epoch + 1))
+    def _busy(self) -> set[LaneId]:
+        """The lanes in moves that are told and not settled, or that may begin with the next epoch."""
+        return self._under_way.busy.keys() | self._queue.lanes_by(self._epoch + 1)
 
     def _plan(self, plan: Sequence[QueuedStep], origin: Origin) -> None:
         """Queue a plan that somebody asked for; it supersedes what is planned for the same slots."""
         self._refuse_impossible(plan)
         moves = moves_of(plan)
         self._drop({move.slot for move in moves}, Event.SUPERSEDED)
-        self._record(Requested(self._epoch, moves))
-        self._queue.add(plan, origin, self._epoch + 1)
+        self._record(Requested(self._epoch, moves, self._queue.add(plan, origin, self._epoch + 1)))
 
     def _refuse_impossible(self, plan: Sequence[QueuedStep]) -> None:
         """Raise if a plan asked for by hand cannot be; what is planned for other slots has no say in it."""
@@ -350,36 +324,46 @@ class Controller:
     def _drop(self, slots: set[SlotId], event: Event) -> None:
         """Drop all that is planned for `slots`."""
         dropped = self._queue.drop(slots)
-        for move, _ in dropped:
+        for move, plan in dropped:
             after = MoveLife(move).after(event).phase
-            self._record(PhaseChanged(self._epoch, move, event, Phase.PLANNED, after))
+            self._record(PhaseChanged(self._epoch, move, event, Phase.PLANNED, after, plan))
         if dropped:
             self._lanes.plan_lost_a_part()
 
-    def _as_many_as_may_begin(self, step: WaitingStep) -> Step:
-        """Return the moves of a step that may be announced now: all of them, or as many as may be in flight."""
-        if self._under_way or any(move.slot not in self._copied for move in self.to_prepare()):
-            return ()
-        limit = self.options.max_bytes_in_flight
-        if limit is None:
-            return step.moves
-        now: list[Move] = []
-        used = 0
-        for move in step.moves:
-            used += int(self._asking.state_bytes[move.slot])
-            if now and used > limit:
-                break
-            now.append(move)
-        later = step.moves[len(now) :]
-        if later:
-            why = f"at most {limit} bytes may be in flight"
-            self._record(Refused(self._epoch, Refusal.BYTES_IN_FLIGHT, later, why))
-        return tuple(now)
+    def _is_ready(self, move: Move) -> bool:
+        """Whether a move need not wait until its slot is copied ahead."""
+        return move.slot in self._copied or not self._is_copied_ahead(move)
+
+    def _is_copied_ahead(self, move: Move) -> bool:
+        least = self.options.copy_ahead_bytes
+        return least is not None and bool(self._deciding.asking.state_bytes[move.slot] >= least)
+
+    def _give_up_late_plans(self) -> None:
+        """Drop the rest of plans of the policy whose present step takes long: it can ask anew for the other lanes."""
+        if not self._deciding.takes_parts or len({*self._table.lanes} - self._under_way.lanes) < 2:  # noqa: PLR2004
+            return
+        last = self._epoch - self.options.patience
+        late = {told.plan: told.life for told in self._under_way if (told.life.epoch or 0) < last}
+        for step in self._queue:
+            if step.plan in late and step.origin is Origin.POLICY:
+                why = f"given up, {late[step.plan].move} takes more than {self.options.patience} epochs"
+                self._record(StepWaits(self._epoch, step.plan, step.moves, why))
+                self._drop({move.slot for move in step.moves}, Event.CANCEL)
+
+    def _tell_of(self, waits: Sequence[Wait]) -> None:
+        """Put into the journal what has not been said of steps that wait."""
+        for wait in newly(waits, self._said):
+            if wait.for_bytes:
+                self._record(Refused(self._epoch, Refusal.BYTES_IN_FLIGHT, wait.moves, wait.why))
+            else:
+                self._record(StepWaits(self._epoch, wait.plan, wait.moves, wait.why))
+        self._said = {wait.plan: wait.why for wait in waits}
 
     def _changed(self, changes: Iterable[Change]) -> None:
         for change in changes:
+            self._deciding.at_rest.moved(change.freed, self._epoch)
             before, after = change.before.phase, change.after.phase
-            self._record(PhaseChanged(self._epoch, change.after.move, change.event, before, after))
+            self._record(PhaseChanged(self._epoch, change.after.move, change.event, before, after, change.plan))
 
     def _record(self, entry: Entry) -> None:
         self.journal.record(entry)

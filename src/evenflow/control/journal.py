@@ -60,7 +60,11 @@ class ReportIgnored(Entry):
 
 @dataclass(frozen=True, slots=True)
 class Decided(Entry):
-    """The policy was asked; `moves` may be empty, `note` says why."""
+    """The policy was asked; `moves` may be empty, `note` says why.
+
+    `lanes`: those that it was asked about, while others were in moves; empty if about all. `plan` is the number of the
+    plan that the moves make, 0 if there are none.
+    """
 
     policy: str
     moves: tuple[Move, ...]
@@ -70,6 +74,8 @@ class Decided(Entry):
     after: Balance
     bytes_moved: int
     note: str
+    lanes: tuple[LaneId, ...] = ()
+    plan: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +92,27 @@ class Requested(Entry):
     """Moves asked for by hand, or a plan queued for later epochs."""
 
     moves: tuple[Move, ...]
+    plan: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StepWaits(Entry):
+    """The next step of a plan could begin if nothing were in its way; told once for each thing that is."""
+
+    plan: int
+    moves: tuple[Move, ...]
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseChanged(Entry):
-    """A move took a step in its life."""
+    """A move of a plan took a step in its life; plan 0 is whatever there was before a restart."""
 
     move: Move
     event: Event
     before: Phase
     after: Phase
+    plan: int = 0
 
 
 @dataclass(frozen=True, slots=True)

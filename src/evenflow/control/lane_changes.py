@@ -30,13 +30,16 @@ class LaneChanges:
         """A plan does not end as decided: the policy has to ask again for lanes to retire."""
         self.retiring = self.drained
 
-    def let_go(self, table: RoutingTable) -> tuple[LaneId, ...]:
-        """Let those of the retiring lanes go that own nothing; the others stay."""
+    def let_go(self, table: RoutingTable, busy: Collection[LaneId]) -> tuple[LaneId, ...]:
+        """Let those of the retiring lanes go that own nothing and are in no move; one that still owns slots stays."""
         owners = {*table.owners.tolist()}
-        self.leaving = tuple(lane for lane in self.retiring if lane in table.lanes and lane not in owners)
-        self.retiring = self.drained = ()
-        self.awaited = bool(self.leaving)
-        return self.leaving
+        ready = [lane for lane in self.retiring if lane not in busy]
+        going = tuple(lane for lane in ready if lane in table.lanes and lane not in owners)
+        self.retiring = tuple(lane for lane in self.retiring if lane not in ready)
+        self.drained = tuple(lane for lane in self.drained if lane not in ready)
+        self.leaving += going
+        self.awaited = self.awaited or bool(going)
+        return going
 
     def are_now(self, lanes: Collection[LaneId]) -> None:
         """The engine has done what it was asked for, or has not: these lanes there are."""

@@ -22,6 +22,8 @@ class ControllerOptions:
     policy. `min_lanes`, `max_lanes`: bounds for policies that ask for more or fewer lanes; None keeps the number.
     `patience`: how many epochs a report may lag behind the others before its window is given up.
     `copy_ahead_bytes`: slots with at least so much state are loaded by their new lane before they move; None for none.
+    `overlap`: moves of different lanes may be under way at once, and the policy may be asked about lanes that are in
+    none (AF-M8); without it one step is under way at a time.
     `whole_epochs`: rows come an epoch at a time, as on Spark, not one by one (see `LoadView`).
     """
 
@@ -36,6 +38,7 @@ class ControllerOptions:
     max_lanes: int | None = None
     patience: int = 8
     copy_ahead_bytes: int | None = None
+    overlap: bool = True
     whole_epochs: bool = True
     move_cost: MoveCost = field(default_factory=MoveCost)
 

@@ -80,6 +80,11 @@ class PlanQueue:
                 first[step.plan] = replace(step, moves=moves)
         return list(first.values())
 
+    def lanes_by(self, epoch: Epoch) -> set[LaneId]:
+        """Return the lanes of all steps that have something to do and may begin by an epoch."""
+        early = takewhile(lambda step: step.not_before <= epoch, self._steps)
+        return {lane for step in early for move in step.to_do for lane in (move.source, move.target)}
+
     def drop_done(self, epoch: Epoch) -> None:
         """Drop the steps that may begin by an epoch and have nothing to do: their slots are there."""
         self._steps = [step for step in self._steps if step.not_before > epoch or step.to_do]

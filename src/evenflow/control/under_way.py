@@ -32,6 +32,14 @@ class Change:
     event: Event
     after: MoveLife
 
+    @property
+    def freed(self) -> set[LaneId]:
+        """The lanes that had a part in the move, and have none any more."""
+        if self.after.phase.is_over:
+            return {self.after.move.source, self.after.move.target}
+        has_let_go = self.before.phase is Phase.ANNOUNCED is not self.after.phase
+        return {self.after.move.source} if has_let_go else set()
+
 
 class MovesUnderWay:
     """One entry per slot on its way; `MoveLife` says what may happen to it."""
@@ -40,7 +48,6 @@ class MovesUnderWay:
         """Start with nothing under way."""
         self._told: dict[SlotId, Told] = {}
         self._began_s: float | None = None  # unknown after a restart
-        self.took_s = 0.0  # how long moves were under way since this was last set to 0
 
     def __iter__(self) -> Iterator[Told]:
         """Go through the moves under way, in the order in which they were told."""
@@ -49,6 +56,26 @@ class MovesUnderWay:
     def __bool__(self) -> bool:
         """Tell whether anything is under way."""
         return bool(self._told)
+
+    @property
+    def plans(self) -> set[int]:
+        """The plans that have a step under way."""
+        return {told.plan for told in self._told.values()}
+
+    @property
+    def lanes(self) -> set[LaneId]:
+        """The lanes that moves under way come from or lead to."""
+        return {lane for life in self.lives for lane in (life.move.source, life.move.target)}
+
+    @property
+    def busy(self) -> dict[LaneId, str]:
+        """The lanes that still have a part in a move, and which; a source has none once it has let go of the slot."""
+        busy: dict[LaneId, str] = {}
+        for life in self.lives:
+            if life.phase is Phase.ANNOUNCED:
+                busy.setdefault(life.move.source, f"still gives slot {life.move.slot}")
+            busy.setdefault(life.move.target, f"still takes slot {life.move.slot}")
+        return busy
 
     @property
     def lives(self) -> tuple[MoveLife, ...]:
@@ -86,9 +113,11 @@ class MovesUnderWay:
         if life.after(ack.event).phase is life.phase:
             return f"the move is {life.phase.value} already"
         changes.append(self._happened(life, ack.event))
-        if not self._told and self._began_s is not None:
-            self.took_s += max(0.0, ack.at_s - self._began_s)
         return changes
+
+    def took_s(self, at_s: float) -> float:
+        """Return how long moves have been under way, where the last one ended just now."""
+        return 0.0 if self._began_s is None else max(0.0, at_s - self._began_s)
 
     def lost(self, lane: LaneId) -> list[Change]:
         """A lane's attempt died: the moves it is in go on by another way."""

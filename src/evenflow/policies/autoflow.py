@@ -22,6 +22,7 @@ class AutoFlow:
     name: ClassVar[str] = "autoflow"
     paper: ClassVar[str] = "AutoFlow (Lu et al.)"
     summary: ClassVar[str] = "busiest lane to idlest lane, first fit into half the gap, by record counts"
+    takes_parts: ClassVar[bool] = True
 
     factor: float = 0.2
     window_length_s: float | None = None

@@ -41,7 +41,11 @@ class Proposal:
 
 @runtime_checkable
 class Policy(Protocol):
-    """Anything with this one method. It may return a Proposal, or just the moves."""
+    """Anything with this one method. It may return a Proposal, or just the moves.
+
+    One with an attribute `takes_parts = True` is also asked while slots of some lanes move: about the others, as if
+    they were all there is, their slots numbered from 0, without its memory. So it must not know slots by their numbers.
+    """
 
     def propose(self, view: LoadView) -> Proposal | Iterable[Move]:
         """Look at the view, and at nothing else; say which slots should move where, each with its reason."""

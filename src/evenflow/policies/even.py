@@ -70,6 +70,7 @@ class Even:
     name: ClassVar[str] = "even"
     paper: ClassVar[str] = "evenflow"
     summary: ClassVar[str] = "even busy time, fewest bytes, only where it pays; the default"
+    takes_parts: ClassVar[bool] = True
 
     tolerance: float = 0.002
     min_gain: float = 0.02

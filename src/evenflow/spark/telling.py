@@ -103,6 +103,8 @@ class JournalLog:
         )
         if entry.moves:
             self._refused.clear()
+        if entry.lanes:
+            return  # what is said of some lanes is no word on the slots of others
         self._hopeless = {slot: self._hopeless.get(slot, 0) + 1 for slot in entry.not_curable}
         new = [slot for slot, decisions in self._hopeless.items() if decisions == _LASTS]
         if new:
