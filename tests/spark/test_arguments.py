@@ -132,7 +132,7 @@ def test_patience_follows_the_lag() -> None:
 
 
 def test_every_brake_is_a_parameter_and_said_to_be_there() -> None:
-    """What a user may set can be completed and looked up; the others are facts of the engine, or of papers' protocols."""
+    """What a user may set can be completed and looked up; the rest are facts of the engine and of papers' protocols."""
     parameters = inspect.signature(StatefulStream.balance).parameters
     kinds = {parameter.kind for parameter in parameters.values()}
     assert inspect.Parameter.VAR_KEYWORD not in kinds
