@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -119,9 +119,10 @@ class CountedStorage:
         self.requests["exists"] += 1
         return name in self.files
 
-    def delete(self, name: str) -> None:
-        self.requests["delete"] += 1
-        self.files.pop(name, None)
+    def delete(self, names: Sequence[str]) -> None:
+        self.requests["delete"] += 1  # of many at once
+        for name in names:
+            self.files.pop(name, None)
 
 
 @dataclass
@@ -215,7 +216,7 @@ def _done(lane: int, attempt: str, work: Work, held: dict[int, int]) -> Done:
         work.epoch,
         work.advances,
         changes,
-        tuple((slot, at * CHANGED_ROWS, CHANGED_ROWS) for at, slot in enumerate(changed)),
+        tuple((slot, at * CHANGED_ROWS, CHANGED_ROWS, STATE_ROWS) for at, slot in enumerate(changed)),
         tuple((each.epoch, FileRef(output_name(each.epoch, lane, attempt), 100, 0)) for each in work.inputs),
         tuple(
             (slot, SlotRef(state, until[slot], at * STATE_ROWS, STATE_ROWS))

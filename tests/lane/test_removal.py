@@ -38,7 +38,7 @@ def other(lane: Lane, *, complete: bool = False) -> Lane:
 
 def changes_of(done: Done) -> SlotRef:
     assert done.commit.changes is not None
-    ((_, start, rows),) = done.commit.change_slots
+    ((_, start, rows, _),) = done.commit.change_slots
     return SlotRef(done.commit.changes, done.commit.epoch, start, rows)
 
 

@@ -148,7 +148,9 @@ def test_timers_move_with_their_slot(lane: Timed, way: str, fired: int) -> None:
         done = lane.epochs((1,), since, {epoch: rows}, (1,) if way == "snapshot" else ())
         outputs |= lane.outputs(done)
         changes += [
-            SlotRef(done.commit.changes, epoch, at, n) for _, at, n in done.commit.change_slots if done.commit.changes
+            SlotRef(done.commit.changes, epoch, at, n)
+            for _, at, n, _ in done.commit.change_slots
+            if done.commit.changes
         ]
         if way == "snapshot":
             entry = SlotToLoad(1, fired, done.commit.snapshots[0][1])

@@ -151,7 +151,7 @@ def written(tmp_path: Path) -> Written:
     snapshots = {slot: SlotRef(file, 0, start, rows) for slot, start, rows in places}
     done = lane.work(Advance(0, 1, every), e1=[(keys[0], 10) for keys in KEYS.values()])
     assert done.commit.changes is not None
-    changes = {slot: SlotRef(done.commit.changes, 1, start, rows) for slot, start, rows in done.commit.change_slots}
+    changes = {slot: SlotRef(done.commit.changes, 1, start, rows) for slot, start, rows, _ in done.commit.change_slots}
     return Written(snapshots, changes)
 
 
@@ -361,7 +361,7 @@ class TestWork:
         # The changes of all three, of a key the newest last.
         other = Lane(tmp_path)
         assert done.commit.changes is not None
-        ((slot, start, rows),) = done.commit.change_slots
+        ((slot, start, rows, _),) = done.commit.change_slots
         other.adopt(SlotToLoad(slot, 2, None, (SlotRef(done.commit.changes, 2, start, rows),)))
         assert other.state() == {1: (111, 3), 5: (1, 1), 9: (7, 1)}
 

@@ -160,7 +160,7 @@ class Stage:
             work.epoch,
             work.advances,
             FileRef(changes_name(work.epoch, lane, self._file()), 1, 0) if slots else None,
-            tuple((slot, at, 1) for at, slot in enumerate(slots)),
+            tuple((slot, at, 1, 1) for at, slot in enumerate(slots)),
             (),
             tuple((slot, SlotRef(snapshot, versions[slot], 0, 1)) for slot in work.snapshot_slots),
         )

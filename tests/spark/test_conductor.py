@@ -660,7 +660,6 @@ class TestCopyAhead:
             stage.accept()
             written.append({slot for lane in (0, 1) for slot in stage.done(lane, size=10).snapshot_slots})
         assert set.union(*written) == set(range(9, 24))
-        assert all(written)  # however long ago the copies were made
 
     def test_a_plan_that_is_superseded_makes_the_target_forget(self, tmp_path: Path) -> None:
         stage = copied_ahead(tmp_path, slots=6, lanes=3)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,7 +36,7 @@ from evenflow.state import (
 )
 from evenflow.state.naming import DATA
 from evenflow.state.storage import NameTakenError, Write
-from tests.state.places import Killed, identity
+from tests.state.places import OFTEN, Killed, identity
 
 SLOTS = 2
 FOREVER = 1 << 30
@@ -114,7 +114,11 @@ class SteppedStorage:
         step()
         return self.address(name) in self.world.files
 
-    def delete(self, name: str) -> None:
+    def delete(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._delete(name)
+
+    def _delete(self, name: str) -> None:
         step()
         self.world.files.pop(self.address(name), None)
 
@@ -247,7 +251,7 @@ class Driver(threading.Thread):
             whole = folder.write_bytes(snapshot_name(epoch, 0, attempt), json.dumps(state).encode())
             snapshots = ((slot, SlotRef(whole, epoch, 0, len(state))),)
         advance = Advance(int(checkpoint.slot_versions[slot]), epoch, (slot,))
-        change = ((slot, 0, len(mine)),)
+        change = ((slot, 0, len(mine), len(mine)),)
         return LaneCommit(0, attempt, epoch, (advance,), changes, change, ((epoch, outputs),), snapshots)
 
     def unique(self) -> str:
@@ -268,7 +272,7 @@ class Onlooker(Driver):
 
 
 def opened() -> Checkpoint:
-    return Checkpoint.open("/shared", identity(SLOTS), durable=False, fold_every=2)
+    return Checkpoint.open("/shared", identity(SLOTS), durable=False, options=OFTEN)
 
 
 def why(checkpoint: Checkpoint, error: EvenflowError) -> str:
@@ -339,7 +343,7 @@ class Play:
             assert recovery.last_accepted >= driver.acknowledged["accepted"]
             assert recovery.last_published >= driver.acknowledged["published"]
             assert all(now >= then for now, then in zip(recovery.slot_versions, driver.versions, strict=True))
-        for name in recovery.ledger.holders:
+        for name in recovery.ledger.needed():
             assert checkpoint.folder.exists(name), f"{name} is named and not there"
 
     def every_row_counts_once(self) -> None:
@@ -358,5 +362,5 @@ class Play:
         checkpoint.take_over()
         checkpoint.sweep_orphans()
         names = {name.removeprefix("/shared/evenflow/") for name in self.world.files}
-        assert {name for name in names if name.startswith(DATA)} == set(checkpoint.recover().ledger.holders)
+        assert {name for name in names if name.startswith(DATA)} == checkpoint.recover().ledger.needed()
         assert len([name for name in names if name.startswith("runs/")]) == 1

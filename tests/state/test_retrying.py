@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import pickle
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,10 +76,10 @@ class Played:
         self._reach("exists")
         return self.below.exists(name)
 
-    def delete(self, name: str) -> None:
+    def delete(self, names: Sequence[str]) -> None:
         self.calls.append("delete")
         self._reach("delete")
-        self.below.delete(name)
+        self.below.delete(names)
         self._reach("delete, after")
 
 

@@ -327,10 +327,15 @@ class LaneWorker:
             epoch,
             message.advances,
             None if changes is None else self.folder.write_table(changes_name(epoch, lane, attempt), changes),
-            () if changes is None else places_of(changes, None),
+            () if changes is None else self._changed(changes),
             outputs,
             self._snapshots(message, attempt),
         )
+
+    def _changed(self, changes: pa.Table) -> tuple[tuple[int, int, int, int], ...]:
+        """Return where the changes of each slot lie, and how many rows of state the slot has now."""
+        rows = self._resident.slot_rows()
+        return tuple((slot, start, count, int(rows[slot])) for slot, start, count in places_of(changes, None))
 
     def _snapshots(self, message: Work, attempt: str) -> tuple[tuple[int, SlotRef], ...]:
         if not message.snapshot_slots:

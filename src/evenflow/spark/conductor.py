@@ -59,7 +59,6 @@ from evenflow.state import Advance, Checkpoint, EpochRecord, LaneCommit, SlotRef
 
 Handover: TypeAlias = Literal["at the timestamp", "at once"]
 
-_SNAPSHOTS_PER_WORK = 8  # slots whose state is written out along the way, so that the changelog stays short
 _CATCH_UP = 2  # epochs that a slot that is behind takes per work, so that the others need not wait for it
 _TOGETHER_S = 0.05  # epochs that take a lane less than this together are folded in one go
 _MOST_LOSSES = 5  # of one lane without progress
@@ -146,7 +145,6 @@ class Conductor:
     _wishes: list[LaneWish] = field(default_factory=list)
     _left_s: dict[SlotId, float] = field(default_factory=dict)
     _loaded_s: float = -math.inf  # when slots that nobody had served were loaded last, for a move or after a loss
-    _arrived: dict[Epoch, IntArray] = field(default_factory=dict)  # rows per slot of the pending epochs
     _absences: deque[Absence] = field(default_factory=lambda: deque(maxlen=_ABSENCES))
 
     def __post_init__(self) -> None:
@@ -269,6 +267,7 @@ class Conductor:
         status = self._lanes[lane]
         # What it said before counts, and makes what is lost less.
         self.settle_reports()
+        self.checkpoint.expect_strays()
         status.token, status.work = None, None
         status.asked.clear()
         status.losses += 1
@@ -329,6 +328,8 @@ class Conductor:
             self._slots.lane[slot] = move.target
             self._left_s[slot] = self.clock() - message.seconds
             if slot in handoffs:
+                if slot in self._handoffs:  # it has moved on before it was taken any further
+                    self.checkpoint.discard([self._handoffs[slot].file])
                 self._handoffs[slot] = handoffs[slot]
                 share = message.state_bytes * handoffs[slot].rows // rows
                 self.controller.journal.record(StateMoved(epoch, move, handoffs[slot].rows, share, message.seconds))
@@ -336,13 +337,12 @@ class Conductor:
 
     def _with_handoffs(self, commit: LaneCommit) -> LaneCommit:
         """Let the handoffs that a lane has loaded count as snapshots: they save reading older changes."""
+        if not self._handoffs:
+            return commit
         advanced = {slot for advance in commit.advances for slot in advance.slots}
-        fresh = {slot for slot, _ in commit.snapshots}
-        loaded = [slot for slot in self._handoffs if slot in advanced]
-        kept = tuple((slot, self._handoffs[slot]) for slot in loaded if slot not in fresh)
-        for slot in loaded:
-            del self._handoffs[slot]
-        return msgspec.structs.replace(commit, snapshots=(*commit.snapshots, *kept))
+        loaded = tuple((slot, self._handoffs.pop(slot)) for slot in list(self._handoffs) if slot in advanced)
+        # Those that newer snapshots replace are named as well: so they are known, and go.
+        return msgspec.structs.replace(commit, snapshots=(*loaded, *commit.snapshots)) if loaded else commit
 
     # --- moving --------------------------------------------------------------------------------------------------
 
@@ -474,14 +474,15 @@ class Conductor:
             return None
         epochs = [epoch for epoch in pending if epoch in new or any(a.since < epoch <= a.version for a in advances)]
         inputs = tuple(EpochInput.of(pending[epoch], self._parts(epoch, lane, since, until)) for epoch in epochs)
-        due = tuple(slot for slot in self._due_snapshots() if until[slot] > since[slot])
+        due = tuple(self._due_snapshots(np.flatnonzero(until > since)))
         hot = self.hot_spots.to_ask((slot for advance in advances for slot in advance.slots), last)
         return Work(max(last, *epochs), advances, inputs, due, hot)
 
-    def _due_snapshots(self) -> list[SlotId]:
-        """Return the slots to snapshot next; none of which a copy is made ahead, it needs the changes since."""
-        due = self.checkpoint.due_snapshots(_SNAPSHOTS_PER_WORK + len(self._prepared))
-        return [slot for slot in due if slot not in self._prepared][:_SNAPSHOTS_PER_WORK]
+    def _due_snapshots(self, slots: IntArray) -> list[SlotId]:
+        """Return which slots a lane is to write out; none of which a copy is made ahead, it needs the changes since."""
+        if self._prepared:
+            slots = slots[~np.isin(slots, list(self._prepared))]
+        return self.checkpoint.due_snapshots(slots, len(self._lanes))
 
     def _until(self, lane: LaneId, last: Epoch) -> IntArray:
         """Return the version to which each slot gets by the lane's next work; slots it does not serve stay."""
@@ -517,17 +518,15 @@ class Conductor:
         """Return the rows of one epoch that belong to slots which pass it, wherever they were routed to."""
         record = self.checkpoint.pending[epoch]
         wanted = (since < epoch) & (epoch <= until)
-        foreign = bool((wanted & (np.array(record.owners) != lane)).any())
+        foreign = bool((wanted & (record.owner_of != lane)).any())
+        everything = ((block, segment) for block in record.blocks for segment in block.segments)
         parts = []
-        for block in record.blocks:
-            for segment in block.segments:
-                if segment.lane != lane and not foreign:
-                    continue
-                there = np.array(segment.slots, dtype=np.int64)
-                chosen = there[wanted[there]]
-                if chosen.size:
-                    every = chosen.size == there.size
-                    parts.append(BlockPart(block.file, segment, None if every else tuple(chosen.tolist())))
+        for block, segment in everything if foreign else record.by_lane.get(lane, ()):
+            there = np.array(segment.slots, dtype=np.int64)
+            chosen = there[wanted[there]]
+            if chosen.size:
+                every = chosen.size == there.size
+                parts.append(BlockPart(block.file, segment, None if every else tuple(chosen.tolist())))
         return tuple(parts)
 
     def _is_loading(self, lane: LaneId) -> bool:
@@ -589,11 +588,8 @@ class Conductor:
         """Return for each slot the rows of accepted epochs that it has not folded, wherever they were routed to."""
         versions = self.checkpoint.slot_versions
         pending = np.zeros(versions.size, dtype=np.int64)
-        self._arrived = {epoch: self._arrived[epoch] for epoch in self.checkpoint.pending if epoch in self._arrived}
         for epoch, record in self.checkpoint.pending.items():
-            if epoch not in self._arrived:
-                self._arrived[epoch] = record.slot_rows()
-            pending += np.where(versions < epoch, self._arrived[epoch], 0)
+            pending += np.where(versions < epoch, record.slot_rows, 0)
         return pending
 
     def _send(self, lane: LaneId, message: ToLane) -> bool:

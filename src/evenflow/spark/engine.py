@@ -280,9 +280,9 @@ class Engine:
         """Give references to the state of all slots at one epoch; their files stay for as long as they are read."""
         with self._reading:
             with self._lock:
-                recovery = self.checkpoint.recover()
+                cut = cut_of(self.checkpoint.recover())
             try:
-                yield cut_of(recovery)
+                yield cut
             except Exception as error:
                 if (taken_over := self._taken_over()) is not None:  # and its files may have been removed by the other
                     raise taken_over from error

@@ -62,13 +62,17 @@ class Publisher:
                 if self._given_up:
                     return
                 self.checkpoint.publish(epoch)
-                if self.reading.acquire(blocking=False):
-                    try:
-                        self.checkpoint.sweep()
-                    finally:
-                        self.reading.release()
                 self.progress.published(epoch, self.checkpoint.unpublished)
                 self.changed.notify_all()
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove what nobody needs any more, unless files are being read; nobody waits for it."""
+        if self.reading.acquire(blocking=False):
+            try:
+                self.checkpoint.sweep(self.changed)
+            finally:
+                self.reading.release()
 
     def give_up(self, patience_s: float) -> None:
         """Let nothing count any more that the sink may still be at."""

@@ -6,9 +6,9 @@ them in the order that makes every crash harmless. Lanes need `Folder`, `naming`
 decides what counts.
 """
 
-from evenflow.state.checkpoint import Checkpoint, Recovery, home_of, query_at
+from evenflow.state.checkpoint import Checkpoint, CheckpointOptions, Recovery, home_of, query_at
 from evenflow.state.files import FileRef, Folder
-from evenflow.state.ledger import SlotSources
+from evenflow.state.holdings import SlotSources
 from evenflow.state.naming import block_name, changes_name, handoff_name, output_name, snapshot_name
 from evenflow.state.records import (
     Advance,
@@ -23,12 +23,14 @@ from evenflow.state.records import (
 )
 from evenflow.state.retrying import Retries, RetryingStorage
 from evenflow.state.slotfiles import read_slots, write_slots
+from evenflow.state.snapshots import SnapshotOptions
 from evenflow.state.storage import NameTakenError, Storage, below, filesystem_at, has_scheme, spark_path, storage_at
 
 __all__ = [
     "Advance",
     "Block",
     "Checkpoint",
+    "CheckpointOptions",
     "CommitEntry",
     "EpochRecord",
     "FileRef",
@@ -43,6 +45,7 @@ __all__ = [
     "Segment",
     "SlotRef",
     "SlotSources",
+    "SnapshotOptions",
     "Storage",
     "below",
     "block_name",

@@ -17,18 +17,19 @@ what is removed is needed by nobody.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field
 
 import msgspec
 
 from evenflow.errors import CheckpointMismatchError, ProtocolError
-from evenflow.model import Epoch, RoutingTable, SlotId
+from evenflow.model import Epoch, LaneId, RoutingTable, SlotId
 from evenflow.model.slots import IntArray, frozen_array
 from evenflow.state import naming
 from evenflow.state.files import FileRef, Folder
-from evenflow.state.ledger import Ledger, SlotSources
+from evenflow.state.holdings import SlotSources
+from evenflow.state.ledger import Ledger
 from evenflow.state.loading import load
 from evenflow.state.naming import (
     BASE,
@@ -45,6 +46,7 @@ from evenflow.state.naming import (
 )
 from evenflow.state.records import (
     Accepted,
+    Base,
     CommitEntry,
     EpochRecord,
     Identity,
@@ -54,11 +56,12 @@ from evenflow.state.records import (
 )
 from evenflow.state.retrying import Retries
 from evenflow.state.runs import claimed, refuse_if_taken_over
+from evenflow.state.snapshots import SnapshotOptions
 from evenflow.state.storage import TEMPORARY, NameTakenError, below
 from evenflow.state.succession import Difference, differences, remarks, succeeded
+from evenflow.state.written import WrittenRecords
 
 SUBFOLDER = "evenflow"
-FOLD_EVERY = 16
 
 # What must be as it was when a query starts again from its checkpoint: what to call it, and how to change it back.
 _COMPARED = {
@@ -70,8 +73,19 @@ _COMPARED = {
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointOptions:
+    """How a checkpoint is kept. Records are summed up in a base when they take more bytes than `base_bytes` and than
+    `base_ratio` times the base before: so it costs a part of what the records cost, however many slots there are.
+    """
+
+    snapshots: SnapshotOptions = field(default_factory=SnapshotOptions)
+    base_bytes: int = 1 << 16
+    base_ratio: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
 class Recovery:
-    """Where the query stands, by its records; a value that later steps do not change."""
+    """Where the query stands, by its records; what is read off it later is as it is then."""
 
     ledger: Ledger
 
@@ -123,14 +137,15 @@ class Recovery:
 class Checkpoint:
     """The records of one query: to look at, and, once taken over, to write."""
 
-    def __init__(self, folder: Folder, identity: Identity, ledger: Ledger, fold_every: int) -> None:
+    def __init__(self, folder: Folder, identity: Identity, ledger: Ledger, options: CheckpointOptions) -> None:
         """Use `open`."""
         self.folder = folder
         self.identity = identity  # until the checkpoint is taken over, `contents` are those that are wanted
+        self.options = options
         self._run: Run | None = None
-        self._base = (ledger.sequence, ledger.frontier)
         self._ledger = ledger
-        self._fold_every = fold_every
+        self._records = WrittenRecords()
+        self._strays: list[Epoch] = []  # somebody has died who may have written files, up to these epochs
 
     @classmethod
     def open(
@@ -139,23 +154,24 @@ class Checkpoint:
         identity: Identity,
         *,
         durable: bool = True,
-        fold_every: int = FOLD_EVERY,
+        options: CheckpointOptions | None = None,
         retries: Retries | None = None,
     ) -> Checkpoint:
         """Look at the checkpoint below `location`, or create it where there is nothing. `take_over` lets it be written.
 
         What belongs to another query is refused and not touched. `durable`: records survive a power cut, not only
-        the end of the process (local folders). `fold_every`: so many commit entries are kept before they are summed up.
+        the end of the process (local folders).
         """
+        options = options or CheckpointOptions()
         folder = Folder.at(below(location, SUBFOLDER), durable=durable, retries=retries)
         if not folder.exists(IDENTITY):
             _refuse_strangers(Folder.at(location, retries=retries), folder)
             with suppress(NameTakenError):  # whoever was faster; it is compared below
                 folder.write_json(IDENTITY, identity, exclusive=True)
         stored = folder.read_json(IDENTITY, Identity)
-        ledger = load(folder, stored.slots)
+        ledger = load(folder, stored.slots, options.snapshots)
         _refuse_other(folder, _as_of(stored, ledger), identity)
-        return cls(folder, msgspec.structs.replace(stored, contents=identity.contents), ledger, fold_every)
+        return cls(folder, msgspec.structs.replace(stored, contents=identity.contents), ledger, options)
 
     def take_over(self) -> list[str]:
         """Begin a run: from here on this one writes, and whoever has written until now is stopped by its next step.
@@ -164,15 +180,18 @@ class Checkpoint:
         """
         run = claimed(self.folder)
         created = self.folder.read_json(IDENTITY, Identity)
-        ledger = load(self.folder, created.slots)
+        ledger = load(self.folder, created.slots, self.options.snapshots)
         stored = _as_of(created, ledger)
         _refuse_other(self.folder, stored, self.identity)
         ledger.contents = succeeded(stored.contents, self.identity.contents, ledger.accepted + 1)
-        for name, record in _first_records(ledger, run):
-            self.folder.write_json(name, record, exclusive=True)
+        written = WrittenRecords()
+        for folder, number, record in _first_records(ledger):
+            name = record_name(folder, number, run)
+            written.add(folder, number, name, self.folder.write_json(name, record, exclusive=True).size)
         refuse_if_taken_over(self.folder, run)
         self.identity, self._run = msgspec.structs.replace(stored, contents=ledger.contents), run
-        self._ledger, self._base = ledger, (ledger.sequence, ledger.frontier)
+        self._ledger, self._records = ledger, written
+        self._strays = [ledger.accepted + 1]  # the run before may not be dead yet
         return list(remarks(stored.contents, ledger.contents))
 
     def refuse_if_taken_over(self) -> None:
@@ -205,61 +224,94 @@ class Checkpoint:
 
     def accept(self, record: EpochRecord) -> None:
         """Make an epoch count; its blocks must have been written."""
-        draft = self._ledger.copy()
-        draft.accept(record)
-        self._write_new(EPOCHS, record.epoch, Accepted(self._ledger.accepted, record))
-        self._ledger = draft
+        self._ledger.check_record(record)
+        before = self._ledger.newest
+        stored = _without_known_owners(record, before.owners if before is not None else ())
+        self._write_new(EPOCHS, record.epoch, Accepted(self._ledger.accepted, stored))
+        self._ledger.accept(record)
 
     def commit(self, lanes: Sequence[LaneCommit]) -> None:
         """Make what lanes did count, all of it or nothing; their files must have been written."""
         if not lanes:
             return
         entry = CommitEntry(self._ledger.sequence + 1, tuple(lanes))
-        draft = self._ledger.copy()
-        draft.commit(entry)
+        steps = self._ledger.checked(entry.lanes)
         self.folder.settle(_files_of(lanes))
         self._write_new(COMMITS, entry.sequence, entry)
-        self._ledger = draft
+        self._ledger.commit(entry.sequence, steps)
 
     def publish(self, epoch: Epoch) -> None:
         """Note that the sink has everything up to an epoch; noting it again is fine."""
         if epoch == self._ledger.published:
             return
-        draft = self._ledger.copy()
-        draft.publish(epoch)
+        self._ledger.check_publish(epoch)
         self._write(PUBLISHED, epoch, Published(epoch))
-        draft.garbage.append(record_name(PUBLISHED, self._ledger.published, self._owner()))
-        self._ledger = draft
+        self._ledger.publish(epoch)
 
     def recover(self) -> Recovery:
         """Return where the query stands now."""
         return Recovery(self._ledger)
 
-    def due_snapshots(self, budget_slots: int) -> list[SlotId]:
-        """Return up to so many slots to snapshot next, so that the changes to read after a crash stay bounded."""
-        return self._ledger.due_snapshots(budget_slots)
+    def due_snapshots(self, slots: IntArray, lanes: int) -> list[SlotId]:
+        """Return which of the slots that a lane takes further it is to write out; `lanes` share what may be written."""
+        return self._ledger.due_snapshots(slots, lanes)
 
-    def sweep(self) -> int:
-        """Remove what no record needs any more; cheap enough for every epoch. Return the number of files."""
-        count = self._sweep_garbage(self._ledger.frontier)
-        if self._ledger.sequence - self._base[0] >= self._fold_every:
-            self._fold()
-            count += self._remove([*self._obsolete_records(), *self._strays(self._ledger.frontier)])
-        return count
+    def discard(self, files: Iterable[FileRef]) -> None:
+        """Take files for useless that were written, and that no record names or will name."""
+        self._ledger.files.discard(file.name for file in files)
+
+    def expect_strays(self) -> None:
+        """Have files that nobody names looked for, once: someone has died who may have written some."""
+        self._strays.append(self._ledger.accepted)
+
+    def sweep(self, lock: AbstractContextManager[object] | None = None) -> int:
+        """Remove what no record needs any more; cheap enough for every epoch. Return the number of files.
+
+        `lock` is what guards this object. It is held only for what is done in memory.
+        """
+        lock = lock or nullcontext()
+        with lock:
+            base = self._due_base()
+            later = [epoch for epoch in self._strays if epoch >= self._ledger.frontier]
+            looks, self._strays = len(later) < len(self._strays), later
+        if base is not None:
+            self._write(BASE, base.sequence, base)
+        there = [name for folder in (*naming.DATA, *RECORDS) for name in self.folder.names(folder)] if looks else []
+        with lock:
+            if base is not None:
+                self._records.summed_up(base.frontier, self._ledger.accepted)
+                self._ledger.planner.look_at_files(self._ledger.frontier)
+            names = [
+                *self._records.take_useless(),
+                *self._useless_data(),
+                *self._nameless(there, self._ledger.frontier),
+                *self._foreign_records(there),
+            ]
+        return self._remove(names)
 
     def sweep_orphans(self) -> int:
         """Remove everything that no record names. Only before lanes run: what they are writing is not named yet."""
-        temporary = [name for top in ("", *RECORDS) for name in self.folder.names(top) if name.endswith(TEMPORARY)]
-        count = self._sweep_garbage(None)
-        return count + self._remove([*temporary, *self._obsolete_records(), *self._strays(None)])
+        there = [name for folder in ("", *naming.DATA, *RECORDS) for name in self.folder.names(folder)]
+        temporary = [name for name in there if name.endswith(TEMPORARY) and naming.epoch_of(name) is None]
+        self._ledger.settle()
+        self._ledger.files.garbage.clear()  # it is among what is there
+        return self._remove([*temporary, *self._foreign_records(there), *self._nameless(there, None)])
 
-    def _sweep_garbage(self, up_to: Epoch | None) -> int:
-        """Remove what records have freed, unless a lane that lags behind may still read or name it."""
-        count = self._remove([name for name in self._ledger.garbage if _is_over(name, up_to)])
-        draft = self._ledger.copy()
-        draft.garbage = [name for name in draft.garbage if not _is_over(name, up_to)]
-        self._ledger = draft
-        return count
+    def _due_base(self) -> Base | None:
+        """Return the sum of all records if those since the last one have become many."""
+        options, since = self.options, self._records.bytes_since_base
+        if self._ledger.sequence == self._records.base or since < options.base_bytes:
+            return None
+        return self._ledger.to_base() if since >= options.base_ratio * self._records.base_size else None
+
+    def _useless_data(self) -> list[str]:
+        """Return what records have freed, unless a lane that lags behind may still read or name it; forget it."""
+        ledger = self._ledger
+        ledger.settle()
+        names = [name for name in ledger.files.garbage if _is_over(name, ledger.frontier)]
+        for name in names:
+            del ledger.files.garbage[name]
+        return names
 
     def _remove(self, names: Sequence[str]) -> int:
         """Remove files that were found to be useless; what a later run has written cannot be among them.
@@ -270,48 +322,39 @@ class Checkpoint:
             self.refuse_if_taken_over()
         return self.folder.delete(names)
 
-    def _fold(self) -> None:
-        """Sum up all commit entries; the entries themselves can go afterwards."""
-        base = self._ledger.to_base()
-        self._write(BASE, base.sequence, base)
-        self._base = (base.sequence, base.frontier)
+    def _foreign_records(self, there: Sequence[str]) -> Iterator[str]:
+        """Yield the records of older runs."""
+        for name in there:
+            found = record_of(name)
+            if found is not None and found[0] < self._owner():
+                yield name
 
-    def _obsolete_records(self) -> Iterator[str]:
-        """Yield the records that the newest base sums up, those that newer ones replace, and those of older runs."""
-        owner, (sequence, frontier) = self._owner(), self._base
-        limits = {BASE: sequence - 1, COMMITS: sequence, EPOCHS: frontier, PUBLISHED: self._ledger.published - 1}
-        for folder, limit in limits.items():
-            for name in self.folder.names(folder):
-                run, number = record_of(name) or (owner, limit + 1)
-                newest = folder == EPOCHS and number == self._ledger.accepted  # it holds the routing table
-                if run < owner or (run == owner and number <= limit and not newest):
-                    yield name
-
-    def _strays(self, up_to: Epoch | None) -> Iterator[str]:
+    def _nameless(self, there: Sequence[str], up_to: Epoch | None) -> Iterator[str]:
         """Yield the data files that no record names, and none ever will; with None, all that are not named."""
-        for folder in naming.DATA:
-            for name in self.folder.names(folder):
-                ours = naming.epoch_of(name) is not None
-                if ours and name not in self._ledger.holders and _is_over(name, up_to):
-                    yield name
+        for name in there:
+            if naming.epoch_of(name) is not None and not self._ledger.needs(name) and _is_over(name, up_to):
+                yield name
 
     def _write_new(self, folder: str, number: int, record: Record) -> None:
         """Write a numbered record; what is there already is from a try that failed, and need not say the same."""
         name = record_name(folder, number, self._owner())
         try:
-            self.folder.write_json(name, record, exclusive=True)
+            size = self.folder.write_json(name, record, exclusive=True).size
         except NameTakenError as error:
             raise ProtocolError(
                 f"checkpoint {self.folder.storage.address(name)} was written by a step that failed all the same: stop "
                 f"the query, then start it again"
             ) from error
         self.refuse_if_taken_over()
+        self._records.add(folder, number, name, size)
 
     def _write(self, folder: str, number: int, record: Record) -> None:
         """Write a numbered record of which no two can differ: a try that failed half-way may have written it."""
+        name, size = record_name(folder, number, self._owner()), 0
         with suppress(NameTakenError):
-            self.folder.write_json(record_name(folder, number, self._owner()), record, exclusive=True)
+            size = self.folder.write_json(name, record, exclusive=True).size
         self.refuse_if_taken_over()
+        self._records.add(folder, number, name, size)
 
     def _owner(self) -> Run:
         if self._run is None:
@@ -348,14 +391,19 @@ def home_of(location: str) -> str:
     return Folder.at(below(location, SUBFOLDER)).location
 
 
-def _first_records(ledger: Ledger, run: Run) -> Iterator[tuple[str, Record]]:
+def _first_records(ledger: Ledger) -> Iterator[tuple[str, int, Record]]:
     """Yield what a run takes over, as records of its own; they count as soon as the last one, its base, is there."""
-    previous = ledger.frontier
+    previous, owners = ledger.frontier, ledger.owners
     for record in ledger.pending.values() or ([ledger.newest] if ledger.newest else []):
-        yield record_name(EPOCHS, record.epoch, run), Accepted(previous, record)
-        previous = record.epoch
-    yield record_name(PUBLISHED, ledger.published, run), Published(ledger.published)
-    yield record_name(BASE, ledger.sequence, run), ledger.to_base()
+        yield EPOCHS, record.epoch, Accepted(previous, _without_known_owners(record, owners))
+        previous, owners = record.epoch, record.owners
+    yield PUBLISHED, ledger.published, Published(ledger.published)
+    yield BASE, ledger.sequence, ledger.to_base()
+
+
+def _without_known_owners(record: EpochRecord, before: tuple[LaneId, ...]) -> EpochRecord:
+    """Return a record as it is stored: without the routing table if it is that of the record before."""
+    return msgspec.structs.replace(record, owners=()) if record.owners == before else record
 
 
 def _refuse_strangers(location: Folder, folder: Folder) -> None:

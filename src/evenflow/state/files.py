@@ -19,7 +19,7 @@ from evenflow.errors import DamagedFileError, UnreachableError
 from evenflow.state.retrying import Retries, RetryingStorage
 from evenflow.state.storage import Durable, Storage, Write, storage_at
 
-FORMAT = 3
+FORMAT = 4
 
 _ADVICE = (
     "Restore it from a copy of the checkpoint, or start with a new checkpoint location; the query then reads its "
@@ -29,11 +29,12 @@ _Value = TypeVar("_Value")
 
 
 class FileRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file that was written: its name below the folder, its size in bytes, and its checksum."""
+    """A file that was written, or a range of one: its name below the folder, its bytes, their checksum, the first."""
 
     name: str
     size: int
     crc32: int
+    start: int = 0
 
 
 class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -142,13 +143,12 @@ class Folder:
             return self.storage.exists(name)
 
     def delete(self, names: Iterable[str]) -> int:
-        """Remove files; those that are not there are fine. Return how many were asked for."""
-        count = 0
-        for name in names:
-            with self._reaching("remove", name):
-                self.storage.delete(name)
-            count += 1
-        return count
+        """Remove files, all in one go; those that are not there are fine. Return how many were asked for."""
+        asked = list(names)
+        if asked:
+            with self._reaching("remove", asked[0] if len(asked) == 1 else f"{asked[0]} and {len(asked) - 1} others"):
+                self.storage.delete(asked)
+        return len(asked)
 
     def damaged(self, name: str, what: str) -> DamagedFileError:
         """Return the error that says what is wrong with a file."""
@@ -172,19 +172,28 @@ class Folder:
         return payload
 
     def _reader(self, ref: FileRef, *, verify: bool) -> Any:
-        """Open a table for reading; checked as a whole with `verify`, else by its size."""
-        if verify:
-            return pa.ipc.open_file(self._checked(ref))
+        """Open a table for reading; its bytes are checked with `verify`, else only how many there are."""
         with self._reading(ref.name):
             file = self.storage.open(ref.name)
-            self._check_size(ref, file.size())
-            return pa.ipc.open_file(file)
+            if not verify and file.size() == ref.size:
+                return pa.ipc.open_file(file)
+        return pa.ipc.open_file(self._range(ref, file, verify=verify))
 
     def _checked(self, ref: FileRef) -> pa.Buffer:
-        """Return the bytes of a file if they are those that were written."""
-        content = self._content(ref.name)
-        self._check_size(ref, content.size)
-        found = zlib.crc32(content)
+        """Return the bytes of a range if they are those that were written."""
+        with self._reading(ref.name):
+            file = self.storage.open(ref.name)
+        return self._range(ref, file, verify=True)
+
+    def _range(self, ref: FileRef, file: pa.NativeFile, *, verify: bool) -> pa.Buffer:
+        """Return the bytes of a range of an open file."""
+        with self._reading(ref.name):
+            size = file.size()
+            file.seek(min(ref.start, size))
+            content = file.read_buffer(ref.size)
+        if ref.start + ref.size > size:
+            raise self.damaged(ref.name, f"it has {size} bytes, expected {ref.start + ref.size}")
+        found = zlib.crc32(content) if verify else ref.crc32
         if found != ref.crc32:
             raise self.damaged(ref.name, f"its checksum is {found}, expected {ref.crc32}")
         return content
@@ -192,10 +201,6 @@ class Folder:
     def _content(self, name: str) -> pa.Buffer:
         with self._reading(name):
             return self.storage.open(name).read_buffer()
-
-    def _check_size(self, ref: FileRef, size: int) -> None:
-        if size != ref.size:
-            raise self.damaged(ref.name, f"it has {size} bytes, expected {ref.size}")
 
     @contextmanager
     def _decoding(self, ref: FileRef) -> Iterator[None]:

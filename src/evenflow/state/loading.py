@@ -13,22 +13,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
+import msgspec
+
 from evenflow.errors import DamagedFileError, ProtocolError
 from evenflow.state.files import Folder
 from evenflow.state.ledger import NEVER, Ledger, replayed
 from evenflow.state.naming import BASE, COMMITS, EPOCHS, PUBLISHED, Run, record_name, record_of
 from evenflow.state.records import Accepted, Base, CommitEntry, EpochRecord, Published
+from evenflow.state.snapshots import SnapshotOptions
 
 _ORDER = (PUBLISHED, COMMITS, EPOCHS, BASE)
 _Listing: TypeAlias = dict[str, dict[Run, list[int]]]
 
 
-def load(folder: Folder, slots: int) -> Ledger:
+def load(folder: Folder, slots: int, options: SnapshotOptions) -> Ledger:
     """Return what the records that count come to; of a checkpoint without any, the ledger of the beginning."""
     while True:
         listing = _listed(folder)
         try:
-            return _loaded(folder, listing, slots)
+            return _loaded(folder, listing, slots, options)
         except DamagedFileError:
             if _listed(folder) == listing:
                 raise
@@ -45,24 +48,25 @@ def _listed(folder: Folder) -> _Listing:
     return listing
 
 
-def _loaded(folder: Folder, listing: _Listing, slots: int) -> Ledger:
+def _loaded(folder: Folder, listing: _Listing, slots: int, options: SnapshotOptions) -> Ledger:
     run = max(listing[BASE], default=None)
     later = [other for other in listing[COMMITS] if run is None or other > run]
     if later or (run is None and listing[EPOCHS]):
         raise folder.damaged(f"{BASE}/", f"it holds no record{f' of run {later[-1]}' if later else ''}")
     if run is None:
-        return Ledger.empty(slots)
+        return Ledger.empty(slots, options)
     base = folder.read_json(record_name(BASE, listing[BASE][run][-1], run), Base)
     published = _published(folder, run, listing[PUBLISHED].get(run, []))
     records = _epochs(folder, run, listing[EPOCHS].get(run, []), base)
     entries = list(_commits(folder, run, listing[COMMITS].get(run, []), base.sequence))
     try:
-        ledger = replayed(base, records, entries)
+        ledger = replayed(base, records, entries, options)
     except ProtocolError as error:
         raise folder.damaged(f"{COMMITS}/", f"its entries do not fit the epochs: {error}") from error
     if published.epoch > ledger.frontier:
         missing = record_name(COMMITS, ledger.sequence + 1, run)
         raise folder.damaged(missing, f"it is missing, although epoch {published.epoch} was published")
+    ledger.check_publish(published.epoch)
     ledger.publish(published.epoch)
     return ledger
 
@@ -87,7 +91,7 @@ def _epochs(folder: Folder, run: Run, numbers: list[int], base: Base) -> list[Ep
     if newest < base.accepted:
         raise folder.damaged(record_name(EPOCHS, base.accepted, run), "it is missing, although it was accepted")
     records: list[EpochRecord] = []
-    last = base.frontier
+    last, owners = base.frontier, base.owners
     for number in numbers:
         if number <= base.frontier and number != newest:
             continue
@@ -95,6 +99,7 @@ def _epochs(folder: Folder, run: Run, numbers: list[int], base: Base) -> list[Ep
         if accepted.previous > last:
             missing = record_name(EPOCHS, accepted.previous, run)
             raise folder.damaged(missing, "it is missing, although later ones are there")
-        records.append(accepted.record)
+        owners = accepted.record.owners or owners
+        records.append(msgspec.structs.replace(accepted.record, owners=owners))
         last = number
     return records

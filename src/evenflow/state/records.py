@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import msgspec
 import numpy as np
 
@@ -51,8 +53,11 @@ class Block(Record, frozen=True):
     segments: tuple[Segment, ...]
 
 
-class EpochRecord(Record, frozen=True):
-    """An accepted epoch: all that a lane needs to fold it again after a crash. `owners[slot]` is the slot's lane."""
+class EpochRecord(Record, frozen=True, dict=True):
+    """An accepted epoch: all that a lane needs to fold it again after a crash. `owners[slot]` is the slot's lane.
+
+    As it is stored, `owners` is empty if the table is that of the epoch before.
+    """
 
     epoch: Epoch
     table_version: int
@@ -66,23 +71,38 @@ class EpochRecord(Record, frozen=True):
 
     def table(self) -> RoutingTable:
         """Return the routing table in force for this epoch."""
-        return RoutingTable(np.array(self.owners), self.lanes, self.table_version)
+        return RoutingTable(self.owner_of, self.lanes, self.table_version)
 
     @property
     def time(self) -> EpochTime:
         """What time it is in this epoch, whenever and however often it is folded."""
         return EpochTime(self.epoch, self.watermark, round(self.accepted_at_s * 1e6))
 
+    @cached_property
+    def owner_of(self) -> IntArray:
+        """The lane of each slot, as an array."""
+        return np.array(self.owners, dtype=np.int64)
+
+    @cached_property
     def slot_rows(self) -> IntArray:
-        """Return the number of rows of each slot."""
+        """The number of rows of each slot."""
         segments = [segment for block in self.blocks for segment in block.segments]
         slots = np.array([slot for segment in segments for slot in segment.slots], dtype=np.int64)
         counts = np.array([count for segment in segments for count in segment.counts], dtype=np.int64)
         return np.bincount(slots, counts, len(self.owners)).astype(np.int64)
 
+    @cached_property
+    def by_lane(self) -> dict[LaneId, list[tuple[Block, Segment]]]:
+        """What was routed to each lane, in the order of the blocks."""
+        found: dict[LaneId, list[tuple[Block, Segment]]] = {}
+        for block in self.blocks:
+            for segment in block.segments:
+                found.setdefault(segment.lane, []).append((block, segment))
+        return found
+
     def rows_of(self, lane: LaneId) -> int:
         """Return the number of rows that were routed to a lane."""
-        return sum(segment.rows for block in self.blocks for segment in block.segments if segment.lane == lane)
+        return sum(segment.rows for _, segment in self.by_lane.get(lane, ()))
 
 
 class SlotRef(Record, frozen=True):
@@ -105,8 +125,9 @@ class Advance(Record, frozen=True):
 class LaneCommit(Record, frozen=True):
     """What one attempt of a lane has done, up to `epoch`; only what `advances` names has come further.
 
-    `change_slots` are (slot, start, rows) in `changes`: the new content of all rows that changed since the slot's
-    committed version. `outputs` are the rows for the sink, by the epoch they belong to.
+    `change_slots` are (slot, start, rows, state rows) in `changes`: the new content of all rows that changed since the
+    slot's committed version, and how many the slot has now. `outputs` are the rows for the sink, by the epoch they
+    belong to.
     """
 
     lane: LaneId
@@ -114,7 +135,7 @@ class LaneCommit(Record, frozen=True):
     epoch: Epoch
     advances: tuple[Advance, ...] = ()
     changes: FileRef | None = None
-    change_slots: tuple[tuple[SlotId, int, int], ...] = ()
+    change_slots: tuple[tuple[SlotId, int, int, int], ...] = ()
     outputs: tuple[tuple[Epoch, FileRef], ...] = ()
     snapshots: tuple[tuple[SlotId, SlotRef], ...] = ()
 
@@ -139,21 +160,34 @@ class Accepted(Record, frozen=True):
     record: EpochRecord
 
 
-class ChangeFile(Record, frozen=True):
-    """A changes file of which some slots, listed as (slot, version, start, rows), are still needed."""
+class Parts(Record, frozen=True):
+    """Rows of slots in files, in columns: of `slots[i]` at `versions[i]`, `rows[i]` rows from `starts[i]` on.
 
-    file: FileRef
-    parts: tuple[tuple[SlotId, Epoch, int, int], ...]
+    `files` are numbers, `sizes` about how many bytes the rows take.
+    """
+
+    slots: tuple[SlotId, ...]
+    files: tuple[int, ...]
+    versions: tuple[Epoch, ...]
+    starts: tuple[int, ...]
+    rows: tuple[int, ...]
+    sizes: tuple[int, ...]
 
 
 class Base(Record, frozen=True):
-    """All commit entries up to `sequence`, folded into what they come to."""
+    """All commit entries up to `sequence`, folded into what they come to; `files` are what parts call by a number.
+
+    `owners` is the routing table of epoch `frontier`, `state_rows` how many rows each slot's state has.
+    """
 
     sequence: int
     frontier: Epoch
     accepted: Epoch
+    owners: tuple[LaneId, ...]
     slot_versions: tuple[Epoch, ...]
-    snapshots: tuple[tuple[SlotId, SlotRef], ...]
-    changes: tuple[ChangeFile, ...]
+    state_rows: tuple[int, ...]
+    files: tuple[FileRef, ...]
+    snapshots: Parts
+    changes: Parts
     outputs: tuple[tuple[Epoch, tuple[tuple[LaneId, FileRef], ...]], ...]
     contents: Contents | None = None  # None: those that the checkpoint was created with

@@ -14,7 +14,7 @@ import errno
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -175,8 +175,9 @@ class RetryingStorage:
     def exists(self, name: str) -> bool:
         return self._do("look for", name, lambda: self.below.exists(name))
 
-    def delete(self, name: str) -> None:
-        self._do("remove", name, lambda: self.below.delete(name))
+    def delete(self, names: Sequence[str]) -> None:
+        what = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} others"
+        self._do("remove", what, lambda: self.below.delete(names))
 
     def _do(self, verb: str, name: str, act: Callable[[], _Result]) -> _Result:
         return self.retries.carry_out(f"{verb} {self.address(name)}", act)
