@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -179,15 +179,14 @@ def test_what_is_left_of_an_earlier_run_fails_the_start_of_a_query_that_ends_by_
 
 def test_a_full_disk_is_named(bench: Bench, listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.feed(one_bid_per_key(0), one_bid_per_key(1))
-    write_table = pq.write_table
+    link = os.link
 
-    def full_at_the_second(rows: pa.Table, path: str, **options: Any) -> None:
-        if path.partition("epoch")[2].startswith("0000000001"):
-            # Arrow's words: the path is not among them.
-            raise OSError(errno.ENOSPC, "Error writing bytes to file. Detail: [errno 28] No space left on device")
-        write_table(rows, path, **options)
+    def full_at_the_second(path: Path, name: Path) -> None:
+        if name.name.startswith("epoch0000000001-"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        link(path, name)
 
-    monkeypatch.setattr(pq, "write_table", full_at_the_second)
+    monkeypatch.setattr(os, "link", full_at_the_second)
     query = bench.start(totals(bench.stream()).balance(lanes=2, slots=8))
     failed_with(query, listener, bench.spark, "No space left on device", str(bench.out), "epoch 1")
     monkeypatch.undo()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,10 +13,27 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
 
+from evenflow.errors import UnreachableError
+from evenflow.spark import filesink, owners
 from evenflow.spark.filesink import FileSink, ParquetSink, QueryFiles
-from evenflow.spark.sink import DeltaSink
-from evenflow.state import Folder, output_name
+from evenflow.spark.sink import DeltaSink, shared_out
+from evenflow.state import (
+    ARROW,
+    Checkpoint,
+    FileRef,
+    Folder,
+    LaneCommit,
+    OutputFormat,
+    Retries,
+    files,
+    output_name,
+    write_output,
+)
+from evenflow.state.storage import RemoteStorage
+from tests.state.places import Handler
+from tests.state.test_checkpoint import lane_commit, record, started
 
 
 @dataclass
@@ -141,34 +160,205 @@ def test_partitions_are_folders_and_a_second_time_leaves_the_same_files(tmp_path
     assert sorted(published(tmp_path)) == [f"part-epoch0000000003-q-{number:05d}.json" for number in range(3)]
 
 
+# --- Parquet files, which lanes have written ---------------------------------------------------------------------
+
+PARQUET = OutputFormat("snappy", {"about": "rows"})
+
+
+def outputs(place: Path, epoch: int, lanes: int = 2, form: OutputFormat = PARQUET) -> list[FileRef]:
+    folder = Folder.at(str(place / "checkpoint"))
+    return [
+        write_output(folder, output_name(epoch, lane, "a", form.ending), pa.table({"n": [epoch, lane]}), form)
+        for lane in range(lanes)
+    ]
+
+
+def parquet_sink(place: Path, form: OutputFormat = PARQUET) -> ParquetSink:
+    return ParquetSink(str(place / "checkpoint"), QueryFiles(str(place / "out"), "q"), form)
+
+
+def numbers(place: Path) -> dict[str, list[int]]:
+    found = sorted((place / "out").glob("part-*"))
+    return {path.name.removeprefix("part-epoch000000000"): pq.read_table(path)["n"].to_pylist() for path in found}
+
+
 def test_parquet_files_of_two_drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One is at an epoch that the other publishes meanwhile; a third has been killed at the one before."""
-    out = tmp_path / "out"
-    files = [
-        Folder.at(str(tmp_path)).write_table(output_name(4, lane, "a"), pa.table({"n": [lane]})) for lane in (0, 1)
-    ]
-    killed, slow, quick = (ParquetSink(str(tmp_path), QueryFiles(str(out), "q")) for _ in range(3))
-    write = pq.write_table
+    killed, slow, quick = (parquet_sink(tmp_path) for _ in range(3))
+    replace_file = Path.replace
 
-    def die(*args: Any, **how: Any) -> None:
-        write(*args, **how)
+    def die(*_: Any) -> Path:
         raise KeyboardInterrupt
 
-    def be_overtaken(*args: Any, **how: Any) -> None:
-        monkeypatch.setattr(pq, "write_table", write)
-        write(*args, **how)
-        quick.publish(4, files)
+    def be_overtaken(path: Path, target: Path) -> Path:
+        monkeypatch.setattr(Path, "replace", replace_file)
+        quick.publish(4, now)
+        return path.replace(target)
 
-    monkeypatch.setattr(pq, "write_table", die)
+    before, now = outputs(tmp_path, 3), outputs(tmp_path, 4)
+    monkeypatch.setattr(Path, "replace", die)
     with pytest.raises(KeyboardInterrupt):
-        killed.publish(3, files)
-    assert len(staged(out)) == 1
-    monkeypatch.setattr(pq, "write_table", be_overtaken)
-    slow.publish(4, files)
-    found = sorted(out.glob("part-*"))
-    assert [path.name for path in found] == [f"part-epoch0000000004-q-{lane:05d}.snappy.parquet" for lane in (0, 1)]
-    assert [pq.read_table(path)["n"].to_pylist() for path in found] == [[0], [1]]
-    assert staged(out) == []
+        killed.publish(3, before)
+    assert len(staged(tmp_path / "out")) == 1
+    monkeypatch.setattr(Path, "replace", be_overtaken)
+    slow.publish(4, now)
+    assert numbers(tmp_path) == {"4-q-00000.snappy.parquet": [4, 0], "4-q-00001.snappy.parquet": [4, 1]}
+    assert staged(tmp_path / "out") == []
+
+
+def test_a_replay_publishes_the_committed_files_of_before_whatever_its_lanes_and_options_are(tmp_path: Path) -> None:
+    """The first try dies before it is noted. The second has other lanes, and another compression."""
+    first = started(tmp_path / "checkpoint")
+    home = first.folder.location
+
+    def committed(checkpoint: Checkpoint, epoch: int, lanes: dict[int, set[int]], form: OutputFormat) -> None:
+        checkpoint.accept(record(checkpoint, epoch, lanes=tuple(lanes), owners=tuple(_owners(lanes))))
+        checkpoint.commit([_commit(checkpoint, epoch, lane, slots, form) for lane, slots in lanes.items()])
+
+    def sink(form: OutputFormat) -> ParquetSink:
+        return ParquetSink(home, QueryFiles(str(tmp_path / "out"), "q"), form)
+
+    committed(first, 0, {0: {0}, 1: {1}, 2: {2, 3}}, PARQUET)
+    (ready,) = first.recover().unpublished
+    sink(PARQUET).publish(*ready)
+    before = numbers(tmp_path)
+    assert list(before) == [f"0-q-0000{part}.snappy.parquet" for part in range(3)]
+    second, zstd = started(tmp_path / "checkpoint"), OutputFormat("zstd")
+    second.sweep_orphans()
+    committed(second, 1, {0: {0, 1, 2, 3}}, zstd)
+    again = sink(zstd)
+    assert second.recover().unpublished[0] == ready, "the files of an epoch up to the frontier do not change"
+    for epoch, ready_now in second.recover().unpublished:
+        again.publish(epoch, ready_now)
+        second.publish(epoch)
+        second.sweep()
+    assert numbers(tmp_path) == {**before, "1-q-00000.zstd.parquet": [1, 0]}
+
+
+def _owners(lanes: dict[int, set[int]]) -> list[int]:
+    return [next(lane for lane, own in lanes.items() if slot in own) for slot in range(4)]
+
+
+def _commit(checkpoint: Checkpoint, epoch: int, lane: int, slots: set[int], form: OutputFormat) -> LaneCommit:
+    rows = pa.table({"n": [epoch, lane]})
+    file = write_output(checkpoint.folder, output_name(epoch, lane, "a1", form.ending), rows, form)
+    return lane_commit(checkpoint, epoch, lane, slots, outputs=((epoch, file),))
+
+
+def test_parts_that_are_not_published_again_vanish(tmp_path: Path) -> None:
+    """A run before has published the epoch by Spark, in more parts and with other names."""
+    publish(tmp_path / "out", 0, "of the epoch before")
+    publish(tmp_path / "out", 1, "a", "b", "c")
+    parquet_sink(tmp_path).publish(1, outputs(tmp_path, 1))
+    assert sorted(path.name for path in (tmp_path / "out").glob("part-*")) == [
+        "part-epoch0000000000-q-00000.json",
+        "part-epoch0000000001-q-00000.snappy.parquet",
+        "part-epoch0000000001-q-00001.snappy.parquet",
+    ]
+
+
+def test_outputs_that_were_written_for_another_sink_become_parquet(tmp_path: Path) -> None:
+    """The query was started again with this one, and its last epoch was not published yet."""
+    for _ in range(2):
+        parquet_sink(tmp_path, OutputFormat("gzip")).publish(2, outputs(tmp_path, 2, form=ARROW))
+        assert numbers(tmp_path) == {"2-q-00000.gz.parquet": [2, 0], "2-q-00001.gz.parquet": [2, 1]}
+    assert staged(tmp_path / "out") == []
+
+
+# --- what it costs -----------------------------------------------------------------------------------------------
+
+
+class Counting(Handler):
+    """A filesystem that notes down what is asked of it."""
+
+    def __init__(self, asked: list[str]) -> None:
+        super().__init__()
+        self.asked = asked
+
+    def get_file_info(self, paths: list[str]) -> list[fs.FileInfo]:
+        self.asked.append("look")
+        return super().get_file_info(paths)
+
+    def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
+        self.asked.append(f"list {selector.base_dir}")
+        return super().get_file_info_selector(selector)
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        self.asked.append("make")
+        super().create_dir(path, recursive)
+
+    def move(self, source: str, target: str) -> None:
+        self.asked.append("move")
+        super().move(source, target)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is asked of the filesystem on which both the checkpoint and the output lie."""
+    calls: list[str] = []
+    filesystem = fs.PyFileSystem(Counting(calls))
+
+    def storage(location: str, *, durable: object = True) -> RemoteStorage:  # noqa: ARG001 - it takes what the real one takes
+        return RemoteStorage(filesystem, location, location)
+
+    for module in (filesink, owners, files):
+        monkeypatch.setattr(module, "storage_at", storage)
+    monkeypatch.setattr(filesink, "filesystem_at", lambda path, _what: (filesystem, path))
+    return calls
+
+
+def test_a_running_query_never_lists_its_output_folder(tmp_path: Path, asked: list[str]) -> None:
+    sink = parquet_sink(tmp_path)
+    for epoch in range(5):
+        ready = outputs(tmp_path, epoch, lanes=3)
+        asked.clear()
+        sink.publish(epoch, ready)
+        listed = [call for call in asked if call.startswith("list")]
+        assert len(listed) == (2 if epoch == 0 else 0), "leftovers are looked for once"
+    assert sorted(asked) == sorted(["look", "make", "move"] * 3), "three requests for each file"
+    assert len(numbers(tmp_path)) == 15
+
+
+def test_what_spark_writes_is_listed_where_it_was_staged_only(tmp_path: Path, asked: list[str]) -> None:
+    sink = FileSink("json", QueryFiles(str(tmp_path), "q"))
+    for epoch in range(3):
+        asked.clear()
+        sink(cast("Any", Frame(["a", "b"])), epoch)
+    listed = [call for call in asked if call.startswith("list")]
+    assert len(listed) == 1
+    assert "/_evenflow/staged/q/epoch0000000002-" in listed[0]
+    assert len(published(tmp_path)) == 6
+
+
+def test_errors_that_pass_are_tried_again_and_others_name_the_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, slept = os.link, list[float]()
+    failing = [OSError(errno.ESTALE, "Stale file handle"), OSError(errno.EIO, "Input/output error")]
+
+    def linked(*paths: Any) -> None:
+        if failing:
+            raise failing.pop()
+        link(*paths)
+
+    monkeypatch.setattr(os, "link", linked)
+    sink = parquet_sink(tmp_path)
+    sink.files.retries = Retries(query="totals", clock=lambda: 0.0, sleep=slept.append)
+    sink.publish(0, outputs(tmp_path, 0))
+    assert len(slept) == 2
+    assert len(numbers(tmp_path)) == 2
+    failing.append(OSError(errno.ENOSPC, "No space left on device"))
+    with pytest.raises(UnreachableError, match=r"the sink's path .*/out: cannot publish epoch 1: .*No space left"):
+        sink.publish(1, outputs(tmp_path, 1))
+
+
+def test_files_are_shared_out_in_order() -> None:
+    some = [FileRef(str(number), 1, 0) for number in range(10)]
+    assert shared_out(some, 64) == [[file] for file in some]
+    assert shared_out(some, 10) == [[file] for file in some]
+    parts = shared_out(some, 4)
+    assert [file for part in parts for file in part] == some
+    assert sorted(map(len, parts)) == [2, 2, 3, 3]
 
 
 @dataclass

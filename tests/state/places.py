@@ -29,18 +29,18 @@ def durable(root: Path) -> Storage:
 
 def remote(root: Path) -> Storage:
     """A filesystem of pyarrow's that is not known to be local: written beside, then renamed."""
-    return RemoteStorage(fs.PyFileSystem(_Handler()), str(root), f"test://user:secret@host{root}?region=x")
+    return RemoteStorage(fs.PyFileSystem(Handler()), str(root), f"test://user:secret@host{root}?region=x")
 
 
 def object_store(root: Path) -> Storage:
     """One whose uploads are whole: no temporary names, no folders to be made."""
-    return RemoteStorage(fs.PyFileSystem(_UploadHandler()), str(root), f"s3://bucket{root}", whole_uploads=True)
+    return RemoteStorage(fs.PyFileSystem(UploadHandler()), str(root), f"s3://bucket{root}", whole_uploads=True)
 
 
 KINDS: dict[str, MakeStorage] = {"local": local, "durable": durable, "remote": remote, "object store": object_store}
 
 
-class _Handler(fs.FileSystemHandler):  # type: ignore[misc]
+class Handler(fs.FileSystemHandler):  # type: ignore[misc]
     """The local filesystem, seen through pyarrow's interface for foreign ones."""
 
     def __init__(self) -> None:
@@ -73,7 +73,8 @@ class _Handler(fs.FileSystemHandler):  # type: ignore[misc]
         self.below.delete_file(path)
 
     def move(self, source: str, target: str) -> None:
-        assert not Path(target).exists(), f"{target} would be overwritten, which HDFS cannot do atomically"
+        if Path(target).exists():
+            raise OSError(f"{target} is there, and HDFS does not replace")
         self.below.move(source, target)
 
     def open_input_file(self, path: str) -> pa.NativeFile:
@@ -85,11 +86,17 @@ class _Handler(fs.FileSystemHandler):  # type: ignore[misc]
     def _not_used(self, *_: object) -> None:
         raise NotImplementedError
 
-    delete_dir = delete_dir_contents = delete_root_dir_contents = copy_file = _not_used
+    def delete_dir(self, path: str) -> None:
+        self.below.delete_dir(path)
+
+    def copy_file(self, source: str, target: str) -> None:
+        raise NotImplementedError("HDFS does not copy")
+
+    delete_dir_contents = delete_root_dir_contents = _not_used
     open_input_stream = open_append_stream = _not_used
 
 
-class _UploadHandler(_Handler):
+class UploadHandler(Handler):
     """A store without folders."""
 
     def open_output_stream(self, path: str, metadata: object) -> pa.NativeFile:
@@ -98,6 +105,10 @@ class _UploadHandler(_Handler):
 
     def move(self, source: str, target: str) -> None:
         raise AssertionError(f"{source} to {target}: an object store does not rename")
+
+    def copy_file(self, source: str, target: str) -> None:
+        self.below.create_dir(str(Path(target).parent), recursive=True)
+        self.below.copy_file(source, target)
 
 
 class Killed(BaseException):

@@ -40,15 +40,18 @@ from evenflow.model.slots import FloatArray, IntArray
 from evenflow.operators import SLOT, Folded, Operator, Resident, by_slot
 from evenflow.operators.clock import NeededTime
 from evenflow.state import (
+    ARROW,
     FileRef,
     Folder,
     LaneCommit,
+    OutputFormat,
     Retries,
     SlotRef,
     changes_name,
     handoff_name,
     output_name,
     snapshot_name,
+    write_output,
 )
 from evenflow.state.retrying import PATIENCE_S
 
@@ -69,6 +72,7 @@ class LaneConfig:
     rows_per_second: float | None = None  # stands for a slower machine in demos and experiments; None in real use
     query: str = "query"  # what it is called in the log
     publishes: bool = True  # False if no sink wants the outputs: then they are not written
+    output: OutputFormat = ARROW  # what the sink takes best
     retry_s: float = PATIENCE_S  # for how long errors of the storage that may pass are tried again
 
     @property
@@ -314,10 +318,10 @@ class LaneWorker:
 
     def _write(self, message: Work, folded: dict[int, Folded]) -> LaneCommit:
         """Write changes, outputs and snapshots; nothing counts before the driver commits it."""
-        lane, epoch, attempt = self.config.lane, message.epoch, self._file()
+        lane, epoch, attempt, form = self.config.lane, message.epoch, self._file(), self.config.output
         changes = _latest([each.changes for each in folded.values() if each.changes.num_rows])
         outputs = tuple(
-            (at, self.folder.write_table(output_name(at, lane, attempt), each.output))
+            (at, write_output(self.folder, output_name(at, lane, attempt, form.ending), each.output, form))
             for at, each in folded.items()
             if each.output.num_rows and self.config.publishes
         )

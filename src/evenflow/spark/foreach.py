@@ -11,7 +11,7 @@ from evenflow.errors import InputError
 
 
 def row_by_row(user: Any) -> Callable[[DataFrame, int], None]:
-    """Return what hands one epoch's rows over, as Spark does: one partition, the same rows in the same order again.
+    """Return what hands one epoch's rows over, as Spark does: a partition has the same rows in the same order again.
 
     `user` is a function of a row, or has `process(row)` and perhaps `open(partition_id, epoch_id)` and `close(error)`.
     """
@@ -24,7 +24,7 @@ def row_by_row(user: Any) -> Callable[[DataFrame, int], None]:
                 )
 
     def write(frame: DataFrame, epoch: int) -> None:
-        frame.coalesce(1).rdd.mapPartitionsWithIndex(_handing_to(user, epoch)).count()
+        frame.rdd.mapPartitionsWithIndex(_handing_to(user, epoch)).count()
 
     return write
 

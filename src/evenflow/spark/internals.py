@@ -153,6 +153,27 @@ def why_no_source(spark: SparkSession, kind: str) -> str | None:
     return None
 
 
+class ViewInMemory:
+    """Rows in the driver's JVM behind a temporary view: what Spark's own memory sink keeps them in.
+
+    Whoever reads the view sees what is there at that moment. PySpark can only make a view anew, from all rows.
+    """
+
+    def __init__(self, spark: SparkSession, schema: StructType, name: str) -> None:
+        """Make the view, without rows."""
+        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - as said above
+        memory = jvm.org.apache.spark.sql.execution.streaming.sources
+        empty: Any = spark.createDataFrame([], schema)
+        self._rows = memory.MemorySink()
+        plan = memory.MemoryPlan(self._rows, empty._jdf.queryExecution().analyzed().output())  # noqa: SLF001
+        found = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)  # noqa: SLF001
+        DataFrame(found, spark).createOrReplaceTempView(name)
+
+    def add(self, frame: DataFrame, epoch: int, *, replaces: bool) -> None:
+        """Add the rows of an epoch, or let them take the place of all; one that it has, or an older one, is skipped."""
+        self._rows.write(epoch, replaces, cast("Any", frame)._jdf.collect())  # noqa: SLF001 - they stay in the JVM
+
+
 def use_this_python(context: SparkContext) -> None:
     """Have local workers run this very Python, unless the user has named one.
 

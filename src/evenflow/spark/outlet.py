@@ -16,21 +16,20 @@ from evenflow.errors import InputError
 from evenflow.spark.filesink import (
     FILE_FORMATS,
     WHAT,
-    FileSink,
-    ParquetSink,
     QueryFiles,
-    arrow_codec,
+    files_sink,
+    form_of_lanes,
     refuse_missing_source,
     refuse_to_replace_files,
 )
+from evenflow.spark.internals import ViewInMemory
 from evenflow.spark.owners import Mark, OutputFolder
 from evenflow.spark.said import Options, Said
 from evenflow.spark.sink import DeltaSink, FrameSink, MemorySink, NoSink, Sink, Write, console_sink
 from evenflow.spark.table import Table
-from evenflow.state import filesystem_at
+from evenflow.state import ARROW, OutputFormat, filesystem_at
 
 KNOWN = (*FILE_FORMATS, "console", "delta", "memory", "noop")
-_CODEC = "spark.sql.parquet.compression.codec"
 
 
 class Outlet(Protocol):
@@ -43,6 +42,10 @@ class Outlet(Protocol):
     @property
     def outlives(self) -> bool:
         """Whether results are kept, so that a query must be able to go on with them: it needs a checkpoint."""
+
+    @property
+    def form(self) -> OutputFormat:
+        """In which form lanes are to write their outputs."""
 
     def refuse(self, query_id: str | None) -> None:
         """Raise if the query, None for a new one, cannot write there; nothing is touched."""
@@ -61,7 +64,7 @@ def outlet_of(said: Said) -> Outlet:
     function = said.function
     if function is not None:
         _refuse_to_partition(said, "a function")
-        return _Handed(said.spark, said.schema, lambda _: function)
+        return _Handed(said, lambda _: function)
     kind = said.kind or default_format(said.spark)
     if kind in (*FILE_FORMATS, "delta"):
         return _kept(said, kind, _partition_columns(said))
@@ -70,10 +73,10 @@ def outlet_of(said: Said) -> Outlet:
         return _Nowhere()
     if kind == "console":
         console = _console(said.options)
-        return _Handed(said.spark, said.schema, lambda _: console)
+        return _Handed(said, lambda _: console)
     if not said.name:
         raise InputError("writeStream: the memory sink needs queryName('...'), the name of its view")
-    return _View(said.spark, said.schema, said.name, said.replaces)
+    return _View(said, said.name)
 
 
 def _kept(said: Said, kind: str, partitions: tuple[str, ...]) -> Outlet:
@@ -86,14 +89,13 @@ def _kept(said: Said, kind: str, partitions: tuple[str, ...]) -> Outlet:
     if kind == "delta":
         options = said.options.of_sink()
         return _Handed(
-            said.spark,
-            said.schema,
+            said,
             lambda query_id: DeltaSink(lambda to: to.save(path), query_id, options, said.replaces, partitions),
             outlives=True,
         )
     refuse_to_replace_files(kind, replaces=said.replaces)
     filesystem_at(path, WHAT)  # says now what cannot be reached
-    return _Files(said.spark, said.schema, kind, path, said.options, partitions)
+    return _Files(said, kind, path, partitions)
 
 
 def refuse_unknown_format(kind: str, whose: str = "") -> None:
@@ -117,6 +119,7 @@ class _Nowhere:
 
     publishes: bool = False
     outlives: bool = False
+    form: OutputFormat = ARROW
 
     def refuse(self, query_id: str | None) -> None:
         """Refuse nobody."""
@@ -129,71 +132,68 @@ class _Nowhere:
 class _Handed:
     """Each epoch's frame is handed to a function, which is made from the query's id."""
 
-    spark: SparkSession
-    schema: StructType
+    said: Said
     write_of: Callable[[str], Write]
     outlives: bool = False
     publishes: bool = True
+    form: OutputFormat = ARROW
 
     def refuse(self, query_id: str | None) -> None:
         """Refuse nobody: whoever takes frames knows their query and epoch."""
 
     def open(self, home: str, mark: Mark) -> Sink:
-        return FrameSink(self.spark, home, self.schema, self.write_of(mark.query_id))
+        return FrameSink(self.said.spark, home, self.said.schema, self.write_of(mark.query_id), self.said.retries)
 
 
 @dataclass(frozen=True)
 class _View:
     """A temporary view, which lasts as long as the session."""
 
-    spark: SparkSession
-    schema: StructType
+    said: Said
     name: str
-    replaces: bool
     outlives: bool = False
     publishes: bool = True
+    form: OutputFormat = ARROW
 
     def refuse(self, query_id: str | None) -> None:
-        if query_id is not None and not self.replaces:
+        if query_id is not None and not self.said.replaces:
             raise InputError(
                 "writeStream: the memory sink holds what one run puts out, so in update mode rows of the runs before "
                 "would be missing: choose a new checkpointLocation or none, or outputMode('complete')"
             )
 
     def open(self, home: str, mark: Mark) -> Sink:  # noqa: ARG002 - views do not know whose they are
-        self.spark.createDataFrame([], self.schema).createOrReplaceTempView(self.name)
-        return FrameSink(self.spark, home, self.schema, MemorySink(self.name, self.replaces))
+        view = ViewInMemory(self.said.spark, self.said.schema, self.name)
+        write = MemorySink(view, self.said.replaces)
+        return FrameSink(self.said.spark, home, self.said.schema, write, self.said.retries)
 
 
 @dataclass(frozen=True)
 class _Files:
     """A folder of files."""
 
-    spark: SparkSession
-    schema: StructType
+    said: Said
     kind: str
     path: str
-    options: Options
     partitions: tuple[str, ...]
     outlives: bool = True
     publishes: bool = True
 
     @property
+    def form(self) -> OutputFormat:
+        return form_of_lanes(self.said, self.kind, self.partitions) or ARROW
+
+    @property
     def _folder(self) -> OutputFolder:
-        return OutputFolder.at(self.path, share=self.options.shares_output())
+        return OutputFolder.at(self.path, share=self.said.options.shares_output(), retries=self.said.retries)
 
     def refuse(self, query_id: str | None) -> None:
         self._folder.refuse_other(query_id)
 
     def open(self, home: str, mark: Mark) -> Sink:
         self._folder.claim(mark)
-        files, options = QueryFiles(self.path, mark.query_id), self.options.of_sink()
-        compression = self.options.get("compression") or self.spark.conf.get(_CODEC, "snappy") or "snappy"
-        codec = arrow_codec(compression)
-        plain = self.kind == "parquet" and not self.partitions and not {*map(str.lower, options)} - {"compression"}
-        if plain and codec is not None:
-            return ParquetSink(home, files, codec)
-        return FrameSink(self.spark, home, self.schema, FileSink(self.kind, files, options, self.partitions))
+        files = QueryFiles(self.path, mark.query_id, self.said.retries)
+        return files_sink(self.said, self.kind, home, files, self.partitions)
 
 
 def _console(options: Options) -> Write:

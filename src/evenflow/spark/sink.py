@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
@@ -17,10 +18,16 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.types import StructType
 
 from evenflow.operators.arrays import fitted, pieces
-from evenflow.spark.internals import arrow_schema
-from evenflow.state import FileRef, Folder
+from evenflow.spark.internals import ViewInMemory, arrow_schema
+from evenflow.state import FileRef, Folder, Retries, read_output
 
 Write: TypeAlias = Callable[[DataFrame, int], None]
+# Up to so many bytes of files an epoch goes to Spark through the driver, as one partition: tasks that read files cost
+# about 200 ms more to plan and start than a frame that is made from an Arrow table.
+SMALL_EPOCH = 8 << 20
+# Files of a larger epoch are read by as many tasks as there are files, up to this. It does not depend on the cluster: a
+# partition of an epoch holds the same rows whoever publishes it.
+MOST_PARTITIONS = 64
 _MESSAGE = 64 << 20  # bytes handed to Spark at a time
 
 
@@ -39,10 +46,11 @@ class FrameSink:
     location: str
     schema: StructType
     write: Write
+    retries: Retries = field(default_factory=Retries)
 
     def publish(self, epoch: int, files: Sequence[FileRef]) -> None:
-        """Read the files in Spark tasks, so that the driver holds none of their rows."""
-        self.write(frame_of(self.spark, self.location, self.schema, files), epoch)
+        """Hand over the rows of the files."""
+        self.write(frame_of(self.spark, self.location, self.schema, files, self.retries), epoch)
 
 
 @dataclass
@@ -53,23 +61,39 @@ class NoSink:
         """Do nothing."""
 
 
-def frame_of(spark: SparkSession, location: str, schema: StructType, files: Sequence[FileRef]) -> DataFrame:
-    """Return the rows of Arrow files in the checkpoint as a DataFrame."""
+def frame_of(
+    spark: SparkSession, location: str, schema: StructType, files: Sequence[FileRef], retries: Retries
+) -> DataFrame:
+    """Return the rows of output files as a DataFrame; if they are many, no row of them passes through the driver."""
     if not files:
         return spark.createDataFrame([], schema)
-    rows = [(file.name, file.size, file.crc32) for file in files]
-    names = spark.createDataFrame(rows, "name string, size long, crc32 long").coalesce(1)
-    return names.mapInArrow(_reader(location, arrow_schema(schema)), schema)
+    columns = arrow_schema(schema)
+    if sum(file.size for file in files) <= SMALL_EPOCH:
+        folder = Folder.at(location, retries=retries)
+        rows = pa.concat_tables([fitted(read_output(folder, file), columns) for file in files])
+        return spark.createDataFrame(rows, schema).coalesce(1)
+    parts = shared_out(files, MOST_PARTITIONS)
+    numbers = spark.range(0, len(parts), 1, len(parts))  # one in each partition
+    return numbers.mapInArrow(_reader(location, parts, columns, retries), schema)
 
 
-def _reader(location: str, schema: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def shared_out(files: Sequence[FileRef], most: int) -> list[Sequence[FileRef]]:
+    """Return the files in their order, in at most so many parts."""
+    count = min(len(files), most)
+    ends = [len(files) * part // count for part in range(count + 1)]
+    return [files[start:end] for start, end in pairwise(ends)]
+
+
+def _reader(
+    location: str, parts: Sequence[Sequence[FileRef]], schema: pa.Schema, retries: Retries
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        folder = Folder.at(location)
+        folder = Folder.at(location, retries=retries)
         for batch in batches:
-            for row in batch.to_pylist():
-                rows = folder.read_table(FileRef(row["name"], row["size"], row["crc32"]))
-                for piece in pieces(fitted(rows, schema), _MESSAGE):
-                    yield from piece.to_batches()
+            for part in batch.column(0).to_pylist():
+                for file in parts[part]:
+                    for piece in pieces(fitted(read_output(folder, file), schema), _MESSAGE):
+                        yield from piece.to_batches()
 
     return read
 
@@ -94,19 +118,14 @@ class DeltaSink:
 
 @dataclass
 class MemorySink:
-    """Keeps all outputs (in complete mode, the newest ones) as a temporary view named like the query."""
+    """Keeps all outputs (in complete mode, the newest ones) behind a view; an epoch costs what it adds."""
 
-    name: str
+    view: ViewInMemory
     complete: bool
-    _tables: dict[int, pa.Table] = field(default_factory=dict)
 
     def __call__(self, frame: DataFrame, epoch: int) -> None:
         """Publish one epoch."""
-        if self.complete:
-            self._tables.clear()
-        self._tables[epoch] = frame.toArrow()
-        rows = pa.concat_tables([self._tables[key] for key in sorted(self._tables)])
-        frame.sparkSession.createDataFrame(rows, frame.schema).createOrReplaceTempView(self.name)
+        self.view.add(frame, epoch, replaces=self.complete)
 
 
 def console_sink(rows: int, *, truncate: bool) -> Write:

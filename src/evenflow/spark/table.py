@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from evenflow.errors import InputError
 from evenflow.spark.filesink import (
     FILE_FORMATS,
-    FileSink,
     QueryFiles,
+    files_sink,
+    form_of_lanes,
     refuse_missing_source,
     refuse_to_replace_files,
 )
 from evenflow.spark.owners import Mark, OutputFolder
 from evenflow.spark.said import Said
 from evenflow.spark.sink import DeltaSink, FrameSink, Sink, Write
+from evenflow.state import ARROW, FileRef, OutputFormat
 
 _FORMATS = (*FILE_FORMATS, "delta")
 
@@ -32,6 +34,11 @@ class Table:
     partitions: tuple[str, ...]
     publishes: bool = True
     outlives: bool = True
+
+    @property
+    def form(self) -> OutputFormat:
+        """In which form lanes are to write their outputs."""
+        return form_of_lanes(self.said, self.kind, self.partitions) or ARROW
 
     @classmethod
     def named(cls, said: Said, name: str, default: Callable[[], str]) -> Table:
@@ -100,10 +107,10 @@ class Table:
         else:
             folder = str(self._folder())
             OutputFolder.at(folder, share=said.options.shares_output(), retries=said.retries).claim(mark)
-            write = _adding(
-                said.spark, self.name, FileSink(self.kind, QueryFiles(folder, mark.query_id), options, self.partitions)
-            )
-        return FrameSink(said.spark, home, said.schema, write)
+            files = QueryFiles(folder, mark.query_id, said.retries)
+            into = files_sink(said, self.kind, home, files, self.partitions)
+            return _Adding(said.spark, self.name, into, files, partitioned=bool(self.partitions))
+        return FrameSink(said.spark, home, said.schema, write, said.retries)
 
     def _make(self) -> None:
         said, path = self.said, self.said.path
@@ -121,17 +128,23 @@ class Table:
         return self.said.path
 
 
-def _adding(spark: SparkSession, name: str, sink: FileSink) -> Write:
-    """Return what publishes an epoch to a table of files, and lets the catalog know."""
+@dataclass
+class _Adding:
+    """Publishes an epoch to a table of files, and lets the catalog know."""
 
-    def publish(frame: DataFrame, epoch: int) -> None:
-        known = len(sink.files.folders)
-        sink(frame, epoch)
-        if sink.partitions and len(sink.files.folders) > known:
-            spark.catalog.recoverPartitions(name)
-        spark.catalog.refreshTable(name)
+    spark: SparkSession
+    name: str
+    into: Sink
+    files: QueryFiles
+    partitioned: bool
 
-    return publish
+    def publish(self, epoch: int, files: Sequence[FileRef]) -> None:
+        """Publish one epoch."""
+        known = len(self.files.folders)
+        self.into.publish(epoch, files)
+        if self.partitioned and len(self.files.folders) > known:
+            self.spark.catalog.recoverPartitions(self.name)
+        self.spark.catalog.refreshTable(self.name)
 
 
 def _place(column: str, partitions: tuple[str, ...]) -> int:

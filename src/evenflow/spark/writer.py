@@ -246,6 +246,7 @@ class StreamWriter:
             pace,
             publishes=outlet.publishes,
             query=log.query,
+            output=outlet.form,
             retry_s=retries.patience_s,
         )
         controller = Controller.restored(

@@ -10,6 +10,7 @@ from evenflow.state.checkpoint import Checkpoint, CheckpointOptions, Recovery, h
 from evenflow.state.files import FileRef, Folder
 from evenflow.state.holdings import SlotSources
 from evenflow.state.naming import block_name, changes_name, handoff_name, output_name, snapshot_name
+from evenflow.state.outputs import ARROW, OutputFormat, read_output, write_output
 from evenflow.state.records import (
     Advance,
     Block,
@@ -27,6 +28,7 @@ from evenflow.state.snapshots import SnapshotOptions
 from evenflow.state.storage import NameTakenError, Storage, below, filesystem_at, has_scheme, spark_path, storage_at
 
 __all__ = [
+    "ARROW",
     "Advance",
     "Block",
     "Checkpoint",
@@ -38,6 +40,7 @@ __all__ = [
     "Identity",
     "LaneCommit",
     "NameTakenError",
+    "OutputFormat",
     "Published",
     "Recovery",
     "Retries",
@@ -56,9 +59,11 @@ __all__ = [
     "home_of",
     "output_name",
     "query_at",
+    "read_output",
     "read_slots",
     "snapshot_name",
     "spark_path",
     "storage_at",
+    "write_output",
     "write_slots",
 ]

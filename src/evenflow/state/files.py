@@ -72,7 +72,7 @@ class Folder:
         """What `at` takes to find this folder from another process."""
         return self.storage.location
 
-    def write_bytes(self, name: str, data: bytes, *, exclusive: bool = False) -> FileRef:
+    def write_bytes(self, name: str, data: bytes | pa.Buffer, *, exclusive: bool = False) -> FileRef:
         """Write a file that appears whole or not at all; with `exclusive`, one that is there stays: NameTakenError."""
         with self._writing(name), self.storage.create(name, exclusive=exclusive) as write:
             write(data)
@@ -88,6 +88,11 @@ class Folder:
         """Return what was written."""
         content: bytes = self._checked(ref).to_pybytes()
         return content
+
+    def check(self, ref: FileRef) -> None:
+        """Raise if a file is missing or has another size than what was written; its bytes are not read."""
+        with self._reading(ref.name), self.storage.open(ref.name) as file:
+            self._check_size(ref, file.size())
 
     def write_table(self, name: str, table: pa.Table) -> FileRef:
         """Write a table, one record batch per chunk; let no chunk be empty where batches are counted."""

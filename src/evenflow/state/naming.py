@@ -12,7 +12,7 @@
     changes/<epoch>-<lane>-<attempt>.arrow      changed state rows
     snapshots/<epoch>-<lane>-<attempt>.arrow    whole slots, reported with the lane's commit of the epoch
     handoffs/<epoch>-<lane>-<attempt>.arrow     slots of a lane, none newer than the epoch, on their way to other lanes
-    outputs/<epoch>-<lane>-<attempt>.arrow      output rows
+    outputs/<epoch>-<lane>-<attempt>.arrow      output rows; for a sink of Parquet files, .snappy.parquet and the like
 
 Only names that a record holds are ever read; an attempt that nobody counts any more may write what it likes. So may a
 run: records bear the run that wrote them, no two runs share a name, and those of the newest run count.
@@ -70,9 +70,9 @@ def handoff_name(epoch: Epoch, lane: LaneId, attempt: str) -> str:
     return _data_name(HANDOFFS, max(0, epoch), lane, attempt)
 
 
-def output_name(epoch: Epoch, lane: LaneId, attempt: str) -> str:
-    """Return the name of the output file of a lane's commit."""
-    return _data_name(OUTPUTS, epoch, lane, attempt)
+def output_name(epoch: Epoch, lane: LaneId, attempt: str, ending: str = "arrow") -> str:
+    """Return the name of the output file of a lane's commit; its ending says in which form the rows are."""
+    return _data_name(OUTPUTS, epoch, lane, attempt, ending)
 
 
 def record_name(folder: str, number: int, run: Run) -> str:
@@ -103,7 +103,7 @@ def epoch_of(name: str) -> Epoch | None:
     return int(match[1]) if match else None
 
 
-def _data_name(folder: str, epoch: Epoch, number: int, attempt: str) -> str:
+def _data_name(folder: str, epoch: Epoch, number: int, attempt: str, ending: str = "arrow") -> str:
     if not _ATTEMPT.fullmatch(attempt):
         raise InputError(f"an attempt is called by letters, digits, dots, dashes or underscores, got {attempt!r}")
-    return f"{folder}/{epoch:012d}-{number:05d}-{attempt}.arrow"
+    return f"{folder}/{epoch:012d}-{number:05d}-{attempt}.{ending}"

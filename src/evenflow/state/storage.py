@@ -46,7 +46,7 @@ _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:")
 _SPARK_SCHEMES = {"s3a": "s3", "s3n": "s3"}
 _LOGINS = {"s3", "s3a", "s3n", "gs", "gcs"}  # here a user's key may stand before the bucket; Hadoop refuses it
 _WHOLE_UPLOADS = {"s3", "gcs", "abfs"}
-_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}  # what filesystems without hard links say
+NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}  # what filesystems without hard links say
 
 
 class NameTakenError(Exception):
@@ -296,7 +296,7 @@ def _open_new(path: Path) -> int:
     try:
         return os.open(path, flags, 0o666)
     except FileNotFoundError:
-        _make_folder(path.parent)
+        make_folder(path.parent)
         return os.open(path, flags, 0o666)
 
 
@@ -308,17 +308,17 @@ def _place_new(temporary: Path, path: Path) -> None:
     except FileExistsError:
         raise NameTakenError(str(path)) from None
     except OSError as error:
-        if error.errno not in _NO_LINKS:
+        if error.errno not in NO_LINKS:
             raise
         if path.exists():
             raise NameTakenError(str(path)) from None
         temporary.replace(path)
 
 
-def _make_folder(path: Path) -> None:
+def make_folder(path: Path) -> None:
     """Make a folder that survives a power cut, and all those above it."""
     if not path.is_dir():
-        _make_folder(path.parent)
+        make_folder(path.parent)
         path.mkdir(exist_ok=True)
         _flush_folder(path.parent)
 
