@@ -72,9 +72,7 @@ class Router:
         context.setLocalProperty(_TABLE_PROPERTY, _packed(table))
         context.setLocalProperty(_EPOCH_PROPERTY, str(epoch))
         if self.exchange == "shuffle":
-            lane_of_slot = F.array(*(F.lit(at) for at in table.lane_positions().tolist()))
-            lane = F.get(lane_of_slot, F.col(SLOT).cast("int"))
-            batch = batch.repartitionById(len(table.lanes), lane)
+            batch = batch.repartitionById(len(table.lanes), lane_column(table))
         frames, wire = arrow_frames(batch)
         write = _writer(self.location, wire, arrow_schema(batch.schema), self.retries)
         # The order of the tasks is part of what makes an epoch deterministic.
@@ -93,6 +91,16 @@ class Router:
         if self.needs_hash:
             yield hashed.alias(HASH)
         yield F.pmod(hashed, F.lit(self.slots)).cast("short").alias(SLOT)
+
+
+def lane_column(table: RoutingTable) -> Column:
+    """Return the position of each row's lane, for Spark's shuffle.
+
+    The table goes to the JVM as one text, whatever the number of slots: a literal per slot would be two calls each, and
+    as many nodes for Spark's optimizer. Spark folds the text into one literal, an array, before it runs.
+    """
+    positions = ",".join(map(str, table.lane_positions().tolist()))
+    return F.get(F.split(F.lit(positions), ",").cast("array<int>"), F.col(SLOT).cast("int"))
 
 
 def _packed(table: RoutingTable) -> str:
