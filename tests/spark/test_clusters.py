@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,3 +70,19 @@ def test_a_standalone_cluster(place: Path) -> None:
         assert started.wait(150) == 0, log_of(place)
     check_results(place, [one_bid_per_key(epoch) for epoch in range(EPOCHS)])
     assert (place / "moves").read_text() != "0"
+
+
+def test_dynamic_allocation_begins_with_no_executor(place: Path) -> None:
+    """It is the lanes that wait for a task slot that make Spark ask for executors."""
+    settings = {
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.initialExecutors": "0",
+        "spark.dynamicAllocation.maxExecutors": "2",
+        "spark.executor.cores": "2",
+    }
+    confs = " ".join(f"--conf {name}={value}" for name, value in settings.items())
+    command = [sys.executable, "-m", "tests.spark.driver_under_fault", str(place), "2", "shuffle"]
+    log, environment = place / "log", {"PYSPARK_SUBMIT_ARGS": f"{confs} pyspark-shell"}
+    with process(log, *command, "local-cluster[2,2,1024]", **environment) as started:
+        assert started.wait(150) == 0, log_of(place)
+    check_results(place, [one_bid_per_key(epoch) for epoch in range(EPOCHS)])

@@ -320,6 +320,14 @@ def test_a_running_query_tells_about_itself(bench: Bench) -> None:
     assert query.journal().as_dicts()
 
 
+def test_a_query_says_how_many_lanes_it_took_and_why(bench: Bench) -> None:
+    bench.feed(one_bid_per_key(0))
+    last = bench.run(totals(bench.stream()).balance(slots=8)).lastProgress
+    assert last is not None
+    assert [row["lane"] for row in last["lanes"]] == [0, 1]
+    assert last["lanesWhy"] == "of 4 free task slots, 2 for reading, routing and sinks"
+
+
 def test_a_saved_journal_holds_the_windows_and_can_be_read_again(bench: Bench, tmp_path: Path) -> None:
     bench.feed(*[one_bid_per_key(epoch) for epoch in range(3)])
     query = bench.run(totals(bench.stream()).balance(lanes=2, slots=8, policy="static"))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import errno
-import re
 import socket
 
 from pyspark import SparkConf, SparkContext
 
 from evenflow.errors import InputError
-from evenflow.spark.internals import master_of
+from evenflow.spark.internals import is_local
 
 DRIVER_PORT = "evenflow.driver.port"
 _LOOPBACK = "127.0.0.1"
@@ -25,7 +24,7 @@ def driver_socket(context: SparkContext, port: int = 0) -> tuple[socket.socket, 
     does for its own. In local mode lanes run on this machine, and nobody else needs to reach the socket.
     """
     conf = context.getConf()
-    if re.fullmatch(r"local(\[.*\])?", master_of(context)):
+    if is_local(context):
         bind, advertised = _LOOPBACK, _LOOPBACK
     else:
         advertised = _bare(conf.get("spark.driver.host") or _LOOPBACK)

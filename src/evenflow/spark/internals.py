@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -123,6 +124,11 @@ def schema_of_ddl(ddl: str) -> StructType:
 def master_of(context: SparkContext) -> str:
     """Return the master's URL; a running context always has one."""
     return context.master or "local"
+
+
+def is_local(context: SparkContext) -> bool:
+    """Return whether tasks run on this machine, below the driver's own process; not so on `local-cluster`."""
+    return re.fullmatch(r"local(\[.*\])?", master_of(context)) is not None
 
 
 def task_slots(context: SparkContext) -> int:

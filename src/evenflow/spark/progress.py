@@ -96,6 +96,7 @@ class Progress:
     query_id: str
     name: str | None
     clock: Callable[[], float] = time.time
+    lanes_why: str = "as asked"  # why it was started with so many lanes
     not_curable: Callable[[], list[dict[str, Any]]] = list  # the slots that no move can help
     _recent: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_KEPT))
     _open: dict[Epoch, _Open] = field(default_factory=dict)
@@ -151,6 +152,7 @@ class Progress:
                     "durationMs": times.durations_ms(),
                     "lag": lag,
                     "lanes": self._lane_rows(over.lanes),
+                    "lanesWhy": self.lanes_why,
                     "imbalance": {"maxOverMean": max_over_mean(busy), "spread": spread(busy)} if busy else {},
                     "notCurable": self.not_curable(),
                     "moves": len(record.moves),

@@ -172,7 +172,7 @@ class StatefulStream:
     ) -> StatefulStream:
         """Say how to spread the stream over lanes and how to keep it even.
 
-        `lanes`: workers that hold state; by default as many as there are task slots, less one for routing.
+        `lanes`: workers that hold state; by default on half of the task slots, the others read, route and write.
         `slots`: parts that the key space is cut into, each the least that can move; fixed for a checkpoint's life.
         `policy`: which slots move: a name (`evenflow policies` lists them) or an object with `propose(view)`.
         `strategy`: in which steps: a name (`evenflow strategies` lists them) or an object with `steps(moves, weights)`.

@@ -35,13 +35,13 @@ _ROUTINE = {Refusal.COOLING_DOWN, Refusal.BYTES_IN_FLIGHT}  # waiting, as set
 _FAULTY = {Refusal.BAD_PROPOSAL, Refusal.BAD_REQUEST}
 
 
-def tell_start(engine: Engine, *, lanes_asked: bool, exchange_asked: bool) -> None:
+def tell_start(engine: Engine, *, lanes_why: str, exchange_asked: bool) -> None:
     """Tell what the query runs with, and why."""
     controller, recovery = engine.controller, engine.checkpoint.recover()
     engine.log.info(
         "starts with %d lanes (%s), %d slots, policy %s, strategy %s, exchange %s (%s), max_lag %d; checkpoint %s, %s",
         len(controller.table.lanes),
-        "as asked" if lanes_asked else "all free task slots but one for routing",
+        lanes_why,
         controller.table.slots,
         policy_name(controller.policy),
         controller.strategy.name,

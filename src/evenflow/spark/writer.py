@@ -25,14 +25,14 @@ from evenflow.spark.conductor import Conductor
 from evenflow.spark.engine import Engine, initial_table
 from evenflow.spark.foreach import row_by_row
 from evenflow.spark.frames import seen_in
-from evenflow.spark.internals import give_id, master_of, qualified, spark_schema, use_this_python
+from evenflow.spark.internals import give_id, is_local, qualified, spark_schema, use_this_python
 from evenflow.spark.lane_jobs import lanes_running
 from evenflow.spark.lane_links import LaneLinks
 from evenflow.spark.outlet import Outlet, outlet_of, refuse_unknown_format
 from evenflow.spark.owners import Mark
 from evenflow.spark.progress import Progress
 from evenflow.spark.query import Query
-from evenflow.spark.room import free_slots, lanes_that_fit
+from evenflow.spark.room import lanes_that_fit, spare_slots
 from evenflow.spark.route import Router
 from evenflow.spark.said import Options, Said, checked_mode, checked_trigger, text_of
 from evenflow.spark.sink import Write
@@ -199,7 +199,7 @@ class StreamWriter:
         retries = Retries(self._options.storage_retry_s(), self._name or "query")
         outlet = outlet_of(self._said(spark, table, path, retries))
         _refuse_name_in_use(spark, self._name)
-        lanes, free = lanes_that_fit(spark, options.lanes)
+        room = lanes_that_fit(spark, options.lanes, options.slots)
         use_this_python(spark.sparkContext)
         location = self._location(spark, outlet)
         router = Router(
@@ -208,8 +208,8 @@ class StreamWriter:
             options.slots,
             home_of(location),
             stream.operator.needs_hash(stream.schema, stream.keys),
-            options.exchange or ("direct" if master_of(spark.sparkContext).startswith("local[") else "shuffle"),
-            free - lanes,
+            options.exchange or ("direct" if is_local(spark.sparkContext) else "shuffle"),
+            room.route_tasks,
             self._options.arrival_column(stream.stream.schema),
             retries,
         )
@@ -251,7 +251,7 @@ class StreamWriter:
         )
         controller = Controller.restored(
             ControllerState(
-                initial_table(checkpoint, options.policy, options.slots, lanes),
+                initial_table(checkpoint, options.policy, options.slots, room.lanes),
                 epoch=checkpoint.recover().last_accepted,
             ),
             options.policy,
@@ -275,16 +275,17 @@ class StreamWriter:
             conductor=Conductor(checkpoint, controller, links, options.handover, faults=faults),
             router=router,
             sink=sink,
-            progress=Progress(query_id, self._name),
+            progress=Progress(query_id, self._name, lanes_why=room.why),
             config=base,
             max_lag=options.max_lag,
             ends_by_itself=not self._trigger.keys().isdisjoint({"availableNow", "once"}),
-            spare_slots=lambda: free_slots(spark, 0) - 1,
+            spare_slots=lambda: spare_slots(spark),
+            lane_start_s=room.lane_start_s,
             faults=faults,
             log=log,
         )
         give_id(location, query_id)
-        tell_start(engine, lanes_asked=options.lanes is not None, exchange_asked=options.exchange is not None)
+        tell_start(engine, lanes_why=room.why, exchange_asked=options.exchange is not None)
         return Query.started(engine, spark_writer, self._name)
 
     @property
