@@ -69,7 +69,7 @@ class Stage:
 
     lanes: int
     slots: int
-    policy: str = "even"
+    policy: str = "static"
     active: float = 1.0
     played: PlayedTime = field(default_factory=PlayedTime)
     storage: CountedStorage = field(default_factory=CountedStorage)
@@ -176,7 +176,9 @@ def main() -> None:
     parser.add_argument("--slots", type=int)
     parser.add_argument("--epochs", type=int, default=2000)
     parser.add_argument("--active", type=float, default=1.0, help="share of slots with rows in an epoch")
-    parser.add_argument("--policy", default="even")
+    parser.add_argument(
+        "--policy", default="static", help="what a policy takes to decide is its own; see benchmarks.policies"
+    )
     parser.add_argument("--memory", action="store_true", help="what is kept after so many epochs, and ten times that")
     parser.add_argument("--profile", action="store_true", help="print what takes the time, by function")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON")
