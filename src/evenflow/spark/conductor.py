@@ -465,16 +465,20 @@ class Conductor:
         """Return what a lane is to fold next: the next epoch (or a few small ones), and some of what is behind."""
         status = self._lanes[lane]
         pending = self.checkpoint.pending
+        if not pending:
+            return None
         last = self._last_epoch(lane)
-        since = self.checkpoint.slot_versions
-        until = self._until(lane, last)
-        advances = _grouped(since, until)
+        slots, since, until = self._ways(lane, last)
+        advances = _grouped(slots, since, until)
         new = [epoch for epoch in pending if status.epoch < epoch <= last]
         if not advances and (not new or self._is_loading(lane)):
             return None
         epochs = [epoch for epoch in pending if epoch in new or any(a.since < epoch <= a.version for a in advances)]
-        inputs = tuple(EpochInput.of(pending[epoch], self._parts(epoch, lane, since, until)) for epoch in epochs)
-        due = tuple(self._due_snapshots(np.flatnonzero(until > since)))
+        inputs = tuple(
+            EpochInput.of(pending[epoch], self._parts(epoch, lane, slots[(since < epoch) & (epoch <= until)]))
+            for epoch in epochs
+        )
+        due = tuple(self._due_snapshots(slots))
         hot = self.hot_spots.to_ask((slot for advance in advances for slot in advance.slots), last)
         return Work(max(last, *epochs), advances, inputs, due, hot)
 
@@ -484,22 +488,19 @@ class Conductor:
             slots = slots[~np.isin(slots, list(self._prepared))]
         return self.checkpoint.due_snapshots(slots, len(self._lanes))
 
-    def _until(self, lane: LaneId, last: Epoch) -> IntArray:
-        """Return the version to which each slot gets by the lane's next work; slots it does not serve stay."""
-        since = self.checkpoint.slot_versions
-        served = (self._slots.lane == lane) & self._slots.resident & ~self._slots.leaving
-        limits = np.full(since.size, last)
+    def _ways(self, lane: LaneId, last: Epoch) -> tuple[IntArray, IntArray, IntArray]:
+        """Return the slots that get further by the lane's next work, ascending, from where, and to which version."""
+        served = np.flatnonzero((self._slots.lane == lane) & self._slots.resident & ~self._slots.leaving)
+        since, limits = self.checkpoint.slot_versions[served], np.full(served.size, last)
         for slot, (_, epoch) in self._moves.items():
-            limits[slot] = min(last, epoch - 1)
+            limits[served == slot] = min(last, epoch - 1)
         pending = np.array(list(self.checkpoint.pending), dtype=np.int64)
         first = np.searchsorted(pending, since, side="right")
         end = np.searchsorted(pending, limits, side="right")
         behind = np.searchsorted(pending, np.minimum(limits, self._lanes[lane].epoch), side="right") - first
         end = np.where(behind > _CATCH_UP, first + _CATCH_UP, end)
-        moving = served & (end > first)
-        until = since.copy()
-        until[moving] = pending[end[moving] - 1]
-        return until
+        moving = end > first
+        return served[moving], since[moving], pending[end[moving] - 1]
 
     def _last_epoch(self, lane: LaneId) -> Epoch:
         """Return up to where a lane goes next: one epoch further, or several that are small for it together."""
@@ -514,11 +515,12 @@ class Conductor:
             last = epoch
         return last
 
-    def _parts(self, epoch: Epoch, lane: LaneId, since: IntArray, until: IntArray) -> tuple[BlockPart, ...]:
+    def _parts(self, epoch: Epoch, lane: LaneId, slots: IntArray) -> tuple[BlockPart, ...]:
         """Return the rows of one epoch that belong to slots which pass it, wherever they were routed to."""
         record = self.checkpoint.pending[epoch]
-        wanted = (since < epoch) & (epoch <= until)
-        foreign = bool((wanted & (record.owner_of != lane)).any())
+        wanted = np.zeros(record.owner_of.size, dtype=bool)
+        wanted[slots] = True
+        foreign = bool((record.owner_of[slots] != lane).any())
         everything = ((block, segment) for block in record.blocks for segment in block.segments)
         parts = []
         for block, segment in everything if foreign else record.by_lane.get(lane, ()):
@@ -597,11 +599,13 @@ class Conductor:
         return token is not None and self.sender.send(lane, token, message)
 
 
-def _grouped(since: IntArray, until: IntArray) -> tuple[Advance, ...]:
+def _grouped(slots: IntArray, since: IntArray, until: IntArray) -> tuple[Advance, ...]:
     """Return the slots that advance, those with the same way together."""
+    if slots.size and (since == since[0]).all() and (until == until[0]).all():
+        return (Advance(int(since[0]), int(until[0]), tuple(slots.tolist())),)
     ways: defaultdict[tuple[Epoch, Epoch], list[SlotId]] = defaultdict(list)
-    for slot in np.flatnonzero(until > since).tolist():
-        ways[int(since[slot]), int(until[slot])].append(slot)
+    for slot, *way in zip(slots.tolist(), since.tolist(), until.tolist(), strict=True):
+        ways[way[0], way[1]].append(slot)
     return tuple(Advance(*way, tuple(slots)) for way, slots in sorted(ways.items()))
 
 

@@ -101,7 +101,7 @@ class Progress:
     _recent: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_KEPT))
     _open: dict[Epoch, _Open] = field(default_factory=dict)
     _lanes: dict[LaneId, Done] = field(default_factory=dict)
-    _slots: dict[SlotId, dict[str, Any]] = field(default_factory=dict)
+    _slots: dict[LaneId, SlotColumns] = field(default_factory=dict)  # of each lane the newest, the newest at the end
     _latency_s: deque[tuple[int, float, float]] = field(default_factory=lambda: deque(maxlen=_LATENCIES))
     _steps: deque[Step] = field(default_factory=lambda: deque(maxlen=_STEPS))
     _published_s: float = 0.0  # when the newest epoch was published
@@ -124,7 +124,8 @@ class Progress:
                 if load.epoch in self._open:
                     self._add(self._open[load.epoch], lane, load, now)
             if done.loads:
-                self._slots.update({row["slot"]: row for row in _slot_rows(lane, done.loads[-1].load)})
+                self._slots.pop(lane, None)
+                self._slots[lane] = done.loads[-1].load
 
     def lanes_are(self, lanes: Iterable[LaneId]) -> None:
         """Forget lanes that are gone."""
@@ -229,7 +230,7 @@ class Progress:
     def slot_rows(self, pending: IntArray, table: RoutingTable) -> list[dict[str, Any]]:
         """Return what each slot cost last, with the rows that wait for it; all that have anything of either."""
         with self._lock:
-            costs = dict(self._slots)
+            costs = self._slot_costs()
         for slot in np.flatnonzero(pending).tolist():
             costs.setdefault(slot, _slot_row(slot, int(table.owners[slot]), 0, 0.0, 0))
         return [{**row, "pending": int(pending[slot])} for slot, row in sorted(costs.items())]
@@ -237,7 +238,10 @@ class Progress:
     def slot_costs(self) -> list[dict[str, Any]]:
         """Return what each slot cost last."""
         with self._lock:
-            return list(self._slots.values())
+            return list(self._slot_costs().values())
+
+    def _slot_costs(self) -> dict[SlotId, dict[str, Any]]:
+        return {row["slot"]: row for lane, load in self._slots.items() for row in _slot_rows(lane, load)}
 
     def _lane_rows(self, figures: Mapping[LaneId, LaneFigures]) -> list[dict[str, Any]]:
         return [
