@@ -43,15 +43,15 @@ from typing import ClassVar
 import numpy as np
 
 from evenflow.errors import InputError
-from evenflow.model import LoadView, LoadWindow, Move
-from evenflow.model.slots import BoolArray, FloatArray, IntArray
+from evenflow.model import LoadView, Move
+from evenflow.model.slots import FloatArray, IntArray
 from evenflow.policies.base import Proposal
+from evenflow.policies.demand import demand_is_unknown, full_lanes, needed_s, piled_up_s, span_s
 from evenflow.policies.packing import Packing, Problem, pack, stay
 from evenflow.policies.relief import relieving_moves
 from evenflow.policies.speeds import Speeds
 
 _BESIDE_HOT = 0.05  # of its lane's time that clearing the lane of a slot which no move can cure must win, at least
-_SATURATED = 0.05  # a lane idle for less than this share of the window had more to do than it could
 _LASTING = 12  # windows that tell the same story: half of what the controller keeps by default
 _FAR_FROM_EVEN = 1.5  # times the even share; where lanes wait for each other, idle time is no sign of calm
 _COARSER = (0.05, 0.1, 0.2, 0.5)  # goals above the best maximum that are weighed when state is heavy
@@ -130,10 +130,10 @@ class Even:
         if view.whole_epochs:
             return 0.0
         present, even_enough = stay(problem).maximum, (1 + self.min_gain) * problem.lower_bound
-        calm_s = self.calm * _span_s(view.last)
+        calm_s = self.calm * span_s(view.last)
         if view.move_cost.stops_all:
             return calm_s if present > calm_s else None
-        if _demand_is_unknown(view):
+        if demand_is_unknown(view):
             return 0.0
         bearable = min(calm_s, even_enough if recent.lasts else _FAR_FROM_EVEN * problem.lower_bound)
         if present <= bearable:
@@ -149,7 +149,7 @@ class Even:
         finest = pack(problem, self.tolerance, goal)
         if goal == 0.0 or finest.maximum <= goal or stay(problem).maximum - finest.maximum <= least:
             return finest
-        enough = min(self.calm * _span_s(view.last), (1 + self.min_gain) * finest.maximum)
+        enough = min(self.calm * span_s(view.last), (1 + self.min_gain) * finest.maximum)
         return pack(problem, self.tolerance, enough) if enough > finest.maximum else finest
 
     def _worth_most(self, view: LoadView, problem: Problem, least: float, goal: float) -> Packing:
@@ -211,13 +211,13 @@ def _slowed_now(view: LoadView, speeds: Speeds) -> FloatArray:
     Where records come one by one, a lane without time left is a new overload, be its slots hot or the lane slow. Rows
     that come an epoch at a time wait anyway, and one window may be no more than a bad moment.
     """
-    acute = np.zeros(len(view.table.lanes), bool) if view.whole_epochs else _saturated(view.last)
+    acute = np.zeros(len(view.table.lanes), bool) if view.whole_epochs else full_lanes(view.last)
     return np.where(acute, np.maximum(1.0, speeds.just_now(view.table)), 1.0)
 
 
 def _recent(view: LoadView, *, newest_only: bool) -> _Recent:
     """Average the newest windows, back to the first that differs from the newest by more than noise."""
-    busy = _to_scale(_needed_s(view))
+    busy = _to_scale(needed_s(view))
     noise = _noise_of_slots(_relative_noise(busy), view.last.slots.records)
     newest = view.lane_sums(busy[-1])
     margin = _SIGMAS * np.sqrt(2.0 * view.lane_sums(np.square(noise * busy[-1])))
@@ -283,98 +283,16 @@ def _problem(view: LoadView, speeds: Speeds, recent: _Recent, slowed: FloatArray
     held = view.lane_sums(state)
     # While a slot is sent its lanes do nothing else, and its own records wait: those that come, of each second `share`.
     transit_s = view.move_cost.seconds_per_byte * state + view.move_cost.seconds_per_move
-    share = recent.busy_s / _span_s(view.last)
+    share = recent.busy_s / span_s(view.last)
+    waiting_s = piled_up_s(view, float(recent.busy_s.sum()), _LASTING)
     return Problem(
-        work=(recent.busy_s + _piled_up_s(view, recent)) / speeds.in_costs(view.table, recent.windows)[home],
+        work=(recent.busy_s + waiting_s) / speeds.in_costs(view.table, recent.windows)[home],
         size=state,
         home=home,
         slowness=speeds.factors(view.table) * slowed,
         room=np.where(np.isinf(budget), np.inf, np.maximum(0.0, budget - held)),
         price=transit_s * (1 + share),
     )
-
-
-def _span_s(window: LoadWindow) -> float:
-    """Return how long the window was."""
-    return float(window.lane_column("window_s").max())
-
-
-def _saturated(window: LoadWindow) -> BoolArray:
-    """Tell of each lane whether it had no time left."""
-    saturated: BoolArray = window.lane_column("idle_s") < _SATURATED * window.lane_column("window_s")
-    return saturated
-
-
-def _demand_is_unknown(view: LoadView) -> bool:
-    """Whether a lane had no time left and it cannot be seen how much more it should have done.
-
-    What waits upstream, held back, nobody counts: a queue that is full does not grow.
-    """
-    saturated = _saturated(view.last)
-    if view.last.all_served or not saturated.any():
-        return False
-    if not any(window.slots.pending.any() for window in view.windows):
-        return True
-    waiting = view.lane_sums(view.last.slots.pending)
-    before = view.lane_sums(view.windows[-2].slots.pending) if len(view.windows) > 1 else np.zeros(waiting.size)
-    return bool((saturated & (waiting > 0) & (waiting <= before)).any())
-
-
-def _needed_s(view: LoadView) -> list[FloatArray]:
-    """Return the busy seconds that what came in each window needs.
-
-    That is what was served; with what came and was not, on lanes that had no time left for it; and without what had
-    piled up before: a lane that works that off is not taken for one that gets too much. Where windows do not follow
-    each other, nobody knows when it piled up; where there is but one, all of it came just now.
-    """
-    if len(view.windows) == 1:
-        return [_needed_in(view, view.last, None)]
-    later = [_needed_in(view, window, before) for before, window in pairwise(view.windows)]
-    return [view.windows[0].slots.busy_s, *later]
-
-
-def _needed_in(view: LoadView, window: LoadWindow, before: LoadWindow | None) -> FloatArray:
-    loads = window.slots
-    nothing_waits = not loads.pending.any() and (before is None or not before.slots.pending.any())
-    if window.all_served or nothing_waits:
-        return loads.busy_s
-    grown = loads.pending.astype(np.float64)
-    known = ~loads.spilled  # a record of a slot on disk waits for memory, not for the lane's time
-    if before is not None:
-        grown -= before.slots.pending
-        known &= ~before.slots.spilled & (window.epochs[0] == before.epochs[1] + 1)
-    saturated = np.zeros(grown.size, dtype=bool)  # of lanes that were others then, nobody knows
-    if window.lane_ids == view.table.lanes:
-        saturated = _saturated(window)[view.table.lane_positions()]
-    grown = np.where(known & (saturated | (grown < 0)), grown, 0.0)
-    return np.maximum(0.0, loads.busy_s + grown * _cost_s(view, window))
-
-
-def _piled_up_s(view: LoadView, recent: _Recent) -> FloatArray:
-    """Return the busy seconds per window in which what waits, on lanes without time for it, is to be worked off.
-
-    It is there once, and in no hurry: to even it out to the last record would be to move slots for ever. And it takes
-    no more than what lanes have to spare besides what comes; without that, none of it is worked off wherever it is.
-    """
-    loads = view.last.slots
-    counts = _saturated(view.last)[view.table.lane_positions()] & ~loads.spilled
-    if view.last.all_served or len(view.windows) == 1 or not (counts & (loads.pending > 0)).any():
-        return np.zeros(loads.pending.size)
-    waiting_s: FloatArray = np.where(counts, loads.pending, 0) * _cost_s(view, view.last)
-    total_s = float(waiting_s.sum())
-    if total_s == 0.0:  # its lanes have served nothing: nobody knows what it costs
-        return waiting_s
-    spare_s = max(0.0, len(view.table.lanes) * _span_s(view.last) - float(recent.busy_s.sum()))
-    return waiting_s * min(1.0 / _LASTING, spare_s / total_s)
-
-
-def _cost_s(view: LoadView, window: LoadWindow) -> FloatArray:
-    """Return what a record of each slot costs; one without any costs what is usual on its lane."""
-    loads, home, lanes = window.slots, view.table.lane_positions(), len(view.table.lanes)
-    lane_records = np.maximum(1.0, np.bincount(home, loads.records, lanes))
-    usual = (np.bincount(home, loads.busy_s, lanes) / lane_records)[home]
-    cost: FloatArray = np.where(loads.records > 0, loads.busy_s / np.maximum(1, loads.records), usual)
-    return cost
 
 
 def _not_curable(problem: Problem) -> tuple[int, ...]:
