@@ -184,6 +184,7 @@ class MoveMachine(RuleBasedStateMachine):
         self.oracle: defaultdict[SlotId, list[Row]] = defaultdict(list)
         self.owners: list[LaneId] = table.owners.tolist()  # the fold of what was announced
         self.announced: set[tuple[SlotId, Epoch]] = set()
+        self.gone: set[LaneId] = set()
 
     # --- the stream ----------------------------------------------------------------------------------------------
 
@@ -208,6 +209,7 @@ class MoveMachine(RuleBasedStateMachine):
         before = self.controller.in_flight
         message = self.controller.next_epoch(epoch)
         self.check_that_nothing_is_in_the_way(before, message.moves)
+        self.announced -= {(life.move.slot, life.epoch or 0) for life in before if life.move.target in self.gone}
         for move in message.moves:
             assert self.owners[move.slot] == move.source, "a move must begin where the slot is"
             self.owners[move.slot] = move.target
@@ -223,7 +225,7 @@ class MoveMachine(RuleBasedStateMachine):
     @rule(lanes=st.lists(some_lane, min_size=1, max_size=4), folds=st.integers(0, 4), durable=st.booleans())
     def run_lanes(self, lanes: list[LaneId], folds: int, durable: bool) -> None:
         for lane in lanes:
-            if lane in self.engine.lanes:
+            if lane in self.engine.lanes and lane not in self.gone:
                 self.run_lane(lane, folds)
                 if durable:
                     self.engine.commit(lane)
@@ -269,7 +271,7 @@ class MoveMachine(RuleBasedStateMachine):
     def request(self, slot: SlotId, lane: LaneId, wait: int, back: bool) -> None:
         """Ask for a move, and perhaps back again; often it is the second one of a slot, or supersedes a plan."""
         here, when = int(self.controller.table.owners[slot]), len(self.engine.log) + wait
-        if lane in self.controller.table.lanes and lane != here:
+        if lane in self.controller.table.lanes and lane != here and self.gone.isdisjoint((lane, here)):
             plan = [QueuedStep((Move(slot, here, lane),), when), QueuedStep((Move(slot, lane, here),), when)]
             self.controller.queue(plan if back else plan[:1])
 
@@ -277,7 +279,17 @@ class MoveMachine(RuleBasedStateMachine):
 
     @rule(
         what=st.sampled_from(
-            ["lane", "source", "target", "both", "handoff", "controller", "controller's newest words", "lanes"]
+            [
+                "lane",
+                "source",
+                "target",
+                "both",
+                "handoff",
+                "controller",
+                "controller's newest words",
+                "lanes",
+                "for good",
+            ]
         ),
         lane=some_lane,
     )
@@ -292,6 +304,8 @@ class MoveMachine(RuleBasedStateMachine):
             self.restart(self.controller.state if what == "controller" else self.saved)
         elif what == "lanes":
             self.change_lanes()
+        elif what == "lane for good":
+            self.leave_for_good(lane) if lane not in self.gone else self.come_back(lane)
         elif moves:
             for dead in (moves[0].source,) * (what != "target") + (moves[0].target,) * (what != "source"):
                 self.crash(dead)
@@ -311,14 +325,33 @@ class MoveMachine(RuleBasedStateMachine):
     def restart(self, state: ControllerState) -> None:
         """The controller dies; what it left is as old as the last epoch record, at most."""
         self.controller = Controller.restored(state, self.policy, self.strategy, self.options)
+        for lane in self.gone:
+            self.controller.lane_gone(lane)  # the engine finds out again
 
     def change_lanes(self) -> None:
         """One more lane comes; it goes once it owns nothing, even if it has not handed off all it had."""
+        if LANES in self.gone:
+            return
+        lanes = {*self.controller.table.lanes, LANES}
         if LANES not in self.engine.lanes:
             self.engine.lanes[LANES] = {}
         elif LANES not in self.controller.table.owners:
             del self.engine.lanes[LANES]
-        self.controller.lanes_changed(self.engine.lanes)
+            lanes.remove(LANES)
+        self.controller.lanes_changed(lanes)
+        self.saved = self.controller.state
+
+    def leave_for_good(self, lane: LaneId) -> None:
+        """A lane dies and does not come back, as far as anyone knows; its letters may still be on the way."""
+        if lane in self.controller.table.lanes and len(self.controller.table.lanes) > len(self.gone) + 1:
+            self.crash(lane)
+            self.gone.add(lane)
+            self.controller.lane_gone(lane)
+
+    def come_back(self, lane: LaneId) -> None:
+        """It was there after all, or another process took its place; it is empty."""
+        self.gone.remove(lane)
+        self.controller.lane_back(lane)
         self.saved = self.controller.state
 
     # --- what must hold ------------------------------------------------------------------------------------------
@@ -359,7 +392,11 @@ class MoveMachine(RuleBasedStateMachine):
 
     @staticmethod
     def check_that_nothing_is_in_the_way(before: tuple[MoveLife, ...], moves: tuple[Move, ...]) -> None:
-        """No lane of a new step has a part in a move under way, and no slot is in two moves."""
+        """No lane of a new step has a part in a move under way, and no slot is in two moves.
+
+        But for slots of lanes that are gone, which wait for nothing, and may have been on their way there.
+        """
+        moves = tuple(move for move in moves if not move.reason.endswith("is gone"))
         busy = {life.move.target for life in before}
         busy |= {life.move.source for life in before if life.phase is Phase.ANNOUNCED}
         assert busy.isdisjoint(lane for move in moves for lane in (move.source, move.target))
@@ -377,7 +414,7 @@ class MoveMachine(RuleBasedStateMachine):
         for _ in range(2 + len(self.controller.planned)):
             self.epoch([])
             for _ in range(3):
-                for lane in self.engine.lanes:
+                for lane in self.engine.lanes.keys() - self.gone:
                     self.run_lane(lane, folds=len(self.engine.log))
                 while self.engine.mail:
                     self.controller.acknowledge(self.engine.mail.pop())

@@ -23,6 +23,8 @@ class Refusal(Enum):
     COOLING_DOWN = "the last moves are too recent"
     BYTES_IN_FLIGHT = "too much state would be in flight"
     LANES_ARE_FIXED = "the number of lanes may not change"
+    LANES_DO_NOT_COME = "lanes that were asked for are not there"
+    LAST_LANE = "there is no other lane"
     LANES_WOULD_STOP = "all lanes would stop again before they have caught up"
 
 
@@ -148,10 +150,11 @@ class LanesWanted(Entry):
 
 @dataclass(frozen=True, slots=True)
 class LanesChanged(Entry):
-    """Lanes were added or removed, or one was lost and restarts."""
+    """Lanes were added or removed, or one was lost and restarts, or does not come back: its slots go to others."""
 
     lanes: tuple[LaneId, ...]
     lost: tuple[LaneId, ...] = ()
+    gone: tuple[LaneId, ...] = ()
 
 
 AnyEntry = TypeVar("AnyEntry", bound=Entry)

@@ -15,6 +15,7 @@ class LaneChanges:
     retiring: tuple[LaneId, ...] = ()  # may go once their slots are elsewhere
     drained: tuple[LaneId, ...] = ()  # of the retiring: a resize wants it, so nothing calls it off
     leaving: tuple[LaneId, ...] = ()  # the engine was told to stop them
+    gone: frozenset[LaneId] = frozenset()  # lost for good; their slots go to others with the next epoch
     awaited: bool = False  # the engine was asked for other lanes, and has not said that they are there
 
     @property
@@ -41,10 +42,30 @@ class LaneChanges:
         self.awaited = self.awaited or bool(going)
         return going
 
+    def do_not_come(self) -> None:
+        """Lanes that the engine was asked for will not be there: nobody waits for them any more."""
+        self.awaited = bool(self.leaving)
+
+    def takers(self, table: RoutingTable) -> list[LaneId]:
+        """Return the lanes that slots of a lane which is gone may go to: those that stay, if there are any."""
+        there = self.there(table)
+        return [lane for lane in there if lane not in self.draining] or there
+
+    def there(self, table: RoutingTable) -> list[LaneId]:
+        """Return the lanes that are not gone."""
+        return [lane for lane in table.lanes if lane not in self.gone]
+
     def are_now(self, lanes: Collection[LaneId]) -> None:
         """The engine has done what it was asked for, or has not: these lanes there are."""
         self.awaited, self.leaving = False, ()
-        self.drained = tuple(lane for lane in self.drained if lane in lanes)
+        self.forget_all_but(lanes)
+
+    def forget_all_but(self, lanes: Collection[LaneId]) -> None:
+        """Other lanes than these there are none any more."""
+        self.retiring, self.drained = (
+            tuple(lane for lane in wanted if lane in lanes) for wanted in (self.retiring, self.drained)
+        )
+        self.gone = self.gone.intersection(lanes)
 
 
 def refitted(move: Move, lanes: tuple[LaneId, ...]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import takewhile
@@ -19,6 +19,7 @@ class Origin(Enum):
     POLICY = "decided by the policy"
     BY_HAND = "asked for by hand"
     RESIZE = "other lanes were asked for"
+    GONE = "a lane does not come back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,10 @@ class PlanQueue:
     def slots(self) -> set[SlotId]:
         """The slots that are planned to move."""
         return {move.slot for step in self._steps for move in step.moves}
+
+    def slots_for(self, origin: Origin) -> set[SlotId]:
+        """Return the slots that are planned to move for one reason."""
+        return {move.slot for step in self._steps if step.origin is origin for move in step.moves}
 
     def add(self, plan: Sequence[QueuedStep], origin: Origin, earliest: Epoch) -> int:
         """Put steps behind those that may begin as early, none before the one before it; return the plan's number."""
@@ -122,7 +127,9 @@ def moves_of(plan: Iterable[QueuedStep]) -> tuple[Move, ...]:
     return tuple(move for step in plan for move in step.moves)
 
 
-def check_plan(plan: Sequence[QueuedStep], table: RoutingTable, leaving: Iterable[LaneId]) -> None:
+def check_plan(
+    plan: Sequence[QueuedStep], table: RoutingTable, leaving: Collection[LaneId], gone: Collection[LaneId]
+) -> None:
     """Raise unless each move goes from where the ones before it leave the slot to another lane that stays."""
     for moves in _rounds(plan):
         table = table.apply(moves)
@@ -131,6 +138,9 @@ def check_plan(plan: Sequence[QueuedStep], table: RoutingTable, leaving: Iterabl
             raise InputError(f"{move}: the slot is there already")
         if move.target in leaving:
             raise InputError(f"{move}: lane {move.target} is being stopped")
+        if move.source in gone or move.target in gone:
+            lane = move.source if move.source in gone else move.target
+            raise InputError(f"{move}: lane {lane} is gone; its slots go to other lanes with the next epoch")
 
 
 def _rounds(plan: Iterable[QueuedStep]) -> list[list[Move]]:

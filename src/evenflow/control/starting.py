@@ -3,7 +3,8 @@
 A plan has one step under way at a time: what its strategy promises (one move at a time, so many bytes, no lane twice)
 holds for the plan. Steps of different plans overlap unless a lane is in the way: one that still gives or takes a slot,
 or that an earlier step waits for. So each lane gets its steps in the order in which they were planned, none waits for a
-lane that it has nothing to do with, and none waits for ever while others pass it.
+lane that it has nothing to do with, and none waits for ever while others pass it. Slots of a lane that is gone wait for
+nothing: nobody serves them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from evenflow.control.plan_queue import WaitingStep
+from evenflow.control.plan_queue import Origin, WaitingStep
 from evenflow.control.under_way import MovesUnderWay
 from evenflow.migration import Step
 from evenflow.model import LaneId, Move, SlotId
@@ -48,18 +49,23 @@ class Starting:
         """Go through the next steps of all plans, in order."""
         self._taken = under_way.busy
         self._count([life.move for life in under_way.lives])
-        for step in steps:
+        for step in (step for step in steps if step.origin is Origin.GONE):
+            self._now(step, step.moves)
+        for step in (step for step in steps if step.origin is not Origin.GONE):
             if step.plan in under_way.plans:
                 continue
             if not self.overlap and (under_way or self.begun or self.waits):
                 return
-            moves_now = self._begin(step)
-            if moves_now:
-                self.begun.append((step, moves_now))
-                self._occupy(moves_now, "still gives", "still takes")
-                self._count(moves_now)
+            moves = self._begin(step)
+            if moves:
+                self._now(step, moves)
             else:
                 self._occupy(step.moves, "is first to give", "is first to take")
+
+    def _now(self, step: WaitingStep, moves: Step) -> None:
+        self.begun.append((step, moves))
+        self._occupy(moves, "still gives", "still takes")
+        self._count(moves)
 
     def _begin(self, step: WaitingStep) -> Step:
         """Return the moves of a step that may be announced now: all, none, or as many as may be in flight."""
@@ -103,6 +109,7 @@ def to_copy_ahead(steps: Sequence[WaitingStep], under_way: MovesUnderWay, *, ove
     """Return the moves of the steps that come next and can begin beside each other: their slots may be copied ahead."""
     coming: list[Move] = []
     taken: set[LaneId] = set()
+    steps = [step for step in steps if step.origin is not Origin.GONE]  # these wait for no copy
     for step in steps if overlap else steps[:1]:
         lanes = lanes_of(step.moves)
         if taken.isdisjoint(lanes):

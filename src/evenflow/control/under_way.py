@@ -88,6 +88,8 @@ class MovesUnderWay:
             self._began_s = at_s
         changes = []
         for move in moves:
+            if move.slot in self._told:  # the lane that it was to come to is gone
+                changes.append(self._happened(self._told[move.slot].life, Event.TARGET_GONE))
             planned = MoveLife(move)
             self._told[move.slot] = Told(planned.announced(epoch), plan)
             changes.append(Change(plan, planned, Event.ANNOUNCE, self._told[move.slot].life))

@@ -12,21 +12,21 @@
     CANCELLED             │ restarted            │ controller restarted
                           ▼                      ▼
                        RECOVERING ◀──────────────┘
-                          │   ▲ any further loss
-                          │   └──┐
-                          ├──────┘
-                          │ installed
-                          ▼
+                          │   ▲ any further loss            target gone
+                          │   └──┐              (from any of the three)
+                          ├──────┘                           │
+                          │ installed                        ▼
+                          ▼                              PASSED_ON
                        SETTLED
 
 *PLANNED*: decided, told to nobody; it can be dropped without a trace. *ANNOUNCED*: the control message for epoch t
 is out and durable; records of epochs >= t go to the target, the source serves the slot up to t - 1 (or stops at once).
 *IN_TRANSIT*: the source has let go; the state is on its way as a handoff. *RECOVERING*: there is no handoff to wait
 for; the target rebuilds the slot from snapshot, changelog and block log, which need no one's help. *SETTLED*: the
-target serves.
+target serves. *PASSED_ON*: the target does not come back, a further move takes the slot to another lane.
 
 Why there is no way back from ANNOUNCED: the routing of epoch t is part of its record. Undoing a move is a second move.
-A second move of the same slot waits as PLANNED until the first is SETTLED; a newer plan supersedes a PLANNED one.
+A second move of the same slot waits as PLANNED until the first is over; a newer plan supersedes a PLANNED one.
 Acknowledgements may come late, twice or out of order: an event that tells nothing new leaves the phase as it is, and
 *installed* settles an ANNOUNCED move too, since the target's word may overtake the source's.
 """
@@ -48,12 +48,13 @@ class Phase(Enum):
     IN_TRANSIT = "in transit"
     RECOVERING = "recovering"
     SETTLED = "settled"
+    PASSED_ON = "passed on"
     CANCELLED = "cancelled"
 
     @property
     def is_over(self) -> bool:
         """Whether nothing more can happen to the move."""
-        return self in (Phase.SETTLED, Phase.CANCELLED)
+        return self in (Phase.SETTLED, Phase.PASSED_ON, Phase.CANCELLED)
 
     @property
     def is_in_flight(self) -> bool:
@@ -69,6 +70,7 @@ class Event(Enum):
     INSTALLED = "installed"
     SOURCE_LOST = "source lost"
     TARGET_LOST = "target lost"
+    TARGET_GONE = "target gone"
     HANDOFF_DAMAGED = "handoff damaged"
     CONTROLLER_RESTARTED = "controller restarted"
     CANCEL = "cancel"
@@ -99,10 +101,12 @@ TRANSITIONS: dict[tuple[Phase, Event], Phase] = {
     (Phase.RECOVERING, Event.HANDED_OFF): Phase.RECOVERING,
     (Phase.RECOVERING, Event.HANDOFF_DAMAGED): Phase.RECOVERING,
     **{(Phase.RECOVERING, loss): Phase.RECOVERING for loss in _LOSSES},
+    **{(phase, Event.TARGET_GONE): Phase.PASSED_ON for phase in (Phase.ANNOUNCED, Phase.IN_TRANSIT, Phase.RECOVERING)},
     # Late and repeated words about a move that is over.
     **{
-        (Phase.SETTLED, event): Phase.SETTLED
-        for event in (Event.HANDED_OFF, Event.INSTALLED, Event.HANDOFF_DAMAGED, *_LOSSES)
+        (phase, event): phase
+        for phase in (Phase.SETTLED, Phase.PASSED_ON)
+        for event in (Event.HANDED_OFF, Event.INSTALLED, Event.HANDOFF_DAMAGED, Event.TARGET_GONE, *_LOSSES)
     },
     **{(Phase.CANCELLED, event): Phase.CANCELLED for event in (Event.CANCEL, Event.SUPERSEDED, *_LOSSES)},
 }

@@ -74,11 +74,8 @@ class JournalLog:
             self._refusal(entry)
         elif isinstance(entry, PhaseChanged):
             self._step(entry)
-        elif isinstance(entry, LanesChanged) and entry.lost:
-            for lane in entry.lost:
-                self.log.warning("lost; it is started again and loads its slots", lane=lane, epoch=entry.epoch)
         elif isinstance(entry, LanesChanged):
-            self.log.info("lanes are now %s", ", ".join(map(str, entry.lanes)), epoch=entry.epoch)
+            self._lanes(entry)
         elif isinstance(entry, LanesWanted):
             level = self._level_of(f"{entry.lanes} lanes", logging.INFO)
             self.log.log(level, "the policy wants %d lanes: %s", entry.lanes, entry.why, epoch=entry.epoch)
@@ -86,6 +83,14 @@ class JournalLog:
             self.log.info("%d moves are planned: %s", len(entry.moves), shown(entry.moves), epoch=entry.epoch)
         else:
             self.log.debug("%s", entry, epoch=entry.epoch)
+
+    def _lanes(self, entry: LanesChanged) -> None:
+        for lane in entry.lost:
+            self.log.warning("lost; it is started again and loads its slots", lane=lane, epoch=entry.epoch)
+        for lane in entry.gone:
+            self.log.warning("it does not come back; its slots go to the other lanes", lane=lane, epoch=entry.epoch)
+        if not entry.lost and not entry.gone:
+            self.log.info("lanes are now %s", ", ".join(map(str, entry.lanes)), epoch=entry.epoch)
 
     def _decided(self, entry: Decided) -> None:
         level = logging.INFO if entry.moves else logging.DEBUG
