@@ -1,7 +1,8 @@
 """The publisher: brings what is committed to the sink, in the order of epochs, each once.
 
-A sink may hang. Then the query ends without it, and whatever the sink does later does not count: the epoch is published
-again after a restart.
+A sink may hang, and so may the disk. Nobody waits for it but the epochs that are accepted later, once `max_lag` are not
+published: neither the sink nor a file is touched while the lock is held. The query can end without it, and whatever the
+sink does later does not count: the epoch is published again after a restart.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from evenflow.lane.faults import Faults
 from evenflow.log import QueryLog, Slow
@@ -58,13 +60,15 @@ class Publisher:
             self.checkpoint.refuse_if_taken_over()
             self._bring(epoch, files)
             self.faults.reach("driver.during-publish", epoch=epoch)
-            with self.changed:
-                if self._given_up:
-                    return
-                self.checkpoint.publish(epoch)
-                self.progress.published(epoch, self.checkpoint.unpublished)
-                self.changed.notify_all()
+            if self._given_up:
+                return
+            self.checkpoint.publish(epoch, self.changed, partial(self._tell, epoch))
             self._sweep()
+
+    def _tell(self, epoch: int) -> None:
+        """Let all know that an epoch is published; under the lock, with the checkpoint's own account of it."""
+        self.progress.published(epoch, self.checkpoint.unpublished)
+        self.changed.notify_all()
 
     def _sweep(self) -> None:
         """Remove what nobody needs any more, unless files are being read; nobody waits for it."""

@@ -17,7 +17,7 @@ what is removed is needed by nobody.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 
@@ -240,13 +240,26 @@ class Checkpoint:
         self._write_new(COMMITS, entry.sequence, entry)
         self._ledger.commit(entry.sequence, steps)
 
-    def publish(self, epoch: Epoch) -> None:
-        """Note that the sink has everything up to an epoch; noting it again is fine."""
-        if epoch == self._ledger.published:
-            return
-        self._ledger.check_publish(epoch)
-        self._write(PUBLISHED, epoch, Published(epoch))
-        self._ledger.publish(epoch)
+    def publish(
+        self,
+        epoch: Epoch,
+        lock: AbstractContextManager[object] | None = None,
+        then: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Note that the sink has everything up to an epoch; noting it again is fine.
+
+        `lock` is what guards this object. It is held only for what is done in memory, `then` included.
+        """
+        lock = lock or nullcontext()
+        with lock:
+            if epoch == self._ledger.published:
+                return
+            self._ledger.check_publish(epoch)
+        name, size = self._write(PUBLISHED, epoch, Published(epoch))
+        with lock:
+            self._records.add(PUBLISHED, epoch, name, size)
+            self._ledger.publish(epoch)
+            then()
 
     def recover(self) -> Recovery:
         """Return where the query stands now."""
@@ -274,11 +287,11 @@ class Checkpoint:
             base = self._due_base()
             later = [epoch for epoch in self._strays if epoch >= self._ledger.frontier]
             looks, self._strays = len(later) < len(self._strays), later
-        if base is not None:
-            self._write(BASE, base.sequence, base)
+        written = None if base is None else self._write(BASE, base.sequence, base)
         there = [name for folder in (*naming.DATA, *RECORDS) for name in self.folder.names(folder)] if looks else []
         with lock:
-            if base is not None:
+            if base is not None and written is not None:
+                self._records.add(BASE, base.sequence, *written)
                 self._records.summed_up(base.frontier, self._ledger.accepted)
                 self._ledger.planner.look_at_files(self._ledger.frontier)
             names = [
@@ -348,13 +361,16 @@ class Checkpoint:
         self.refuse_if_taken_over()
         self._records.add(folder, number, name, size)
 
-    def _write(self, folder: str, number: int, record: Record) -> None:
-        """Write a numbered record of which no two can differ: a try that failed half-way may have written it."""
+    def _write(self, folder: str, number: int, record: Record) -> tuple[str, int]:
+        """Write a numbered record of which no two can differ: a try that failed half-way may have written it.
+
+        Return its name and size; nothing in memory is changed.
+        """
         name, size = record_name(folder, number, self._owner()), 0
         with suppress(NameTakenError):
             size = self.folder.write_json(name, record, exclusive=True).size
         self.refuse_if_taken_over()
-        self._records.add(folder, number, name, size)
+        return name, size
 
     def _owner(self) -> Run:
         if self._run is None:
