@@ -51,10 +51,9 @@ from evenflow.state import (
     Segment,
     SlotRef,
     block_name,
-    changes_name,
     handoff_name,
     output_name,
-    snapshot_name,
+    work_name,
 )
 from evenflow.state.storage import Write
 
@@ -206,10 +205,10 @@ def _done(lane: int, attempt: str, work: Work, held: dict[int, int]) -> Done:
             (STATE_ROWS * ROW_BYTES,) * len(slots),
         )
         loads.append(EpochLoad(each.epoch, columns, counts.total(), 1e-6 * counts.total()))
-    changed, name = sorted(rows), changes_name(work.epoch, lane, attempt)
+    changed, name = sorted(rows), work_name(work.epoch, lane, attempt)
     changes = FileRef(name, len(changed) * CHANGED_ROWS * ROW_BYTES, 0) if changed else None
     until = {slot: advance.version for advance in work.advances for slot in advance.slots}
-    state = FileRef(snapshot_name(work.epoch, lane, attempt), len(work.snapshot_slots) * STATE_ROWS * ROW_BYTES, 0)
+    state = FileRef(work_name(work.epoch, lane, attempt), len(work.snapshot_slots) * STATE_ROWS * ROW_BYTES, 0)
     commit = LaneCommit(
         lane,
         attempt,

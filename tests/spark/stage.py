@@ -43,9 +43,8 @@ from evenflow.state import (
     Segment,
     SlotRef,
     block_name,
-    changes_name,
     handoff_name,
-    snapshot_name,
+    work_name,
 )
 
 Message = TypeVar("Message", bound=ToLane)
@@ -153,13 +152,13 @@ class Stage:
         work = self.take(lane, Work)
         slots = sorted(slot for advance in work.advances for slot in advance.slots)
         versions = {slot: advance.version for advance in work.advances for slot in advance.slots}
-        snapshot = FileRef(snapshot_name(work.epoch, lane, self._file()), 1, 0)
+        snapshot = FileRef(work_name(work.epoch, lane, self._file()), 1, 0)
         commit = LaneCommit(
             lane,
             self._tokens[lane].token,
             work.epoch,
             work.advances,
-            FileRef(changes_name(work.epoch, lane, self._file()), 1, 0) if slots else None,
+            FileRef(work_name(work.epoch, lane, self._file()), 1, 0) if slots else None,
             tuple((slot, at, 1, 1) for at, slot in enumerate(slots)),
             (),
             tuple((slot, SlotRef(snapshot, versions[slot], 0, 1)) for slot in work.snapshot_slots),

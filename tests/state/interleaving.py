@@ -30,9 +30,8 @@ from evenflow.state import (
     Segment,
     SlotRef,
     block_name,
-    changes_name,
     output_name,
-    snapshot_name,
+    work_name,
 )
 from evenflow.state.naming import DATA
 from evenflow.state.storage import NameTakenError, Write
@@ -243,12 +242,12 @@ class Driver(threading.Thread):
         """Write what a lane writes that takes one slot through an epoch; every other time, the slot as a whole."""
         folder, attempt = checkpoint.folder, self.unique()
         mine = [row for row in rows if row % SLOTS == slot]
-        changes = folder.write_bytes(changes_name(epoch, 0, attempt), json.dumps(mine).encode())
+        changes = folder.write_bytes(work_name(epoch, 0, attempt), json.dumps(mine).encode())
         outputs = folder.write_bytes(output_name(epoch, 0, attempt), json.dumps(mine).encode())
         snapshots: tuple[tuple[int, SlotRef], ...] = ()
         if (epoch + slot) % 2:
             state = [*state_of(checkpoint, slot), *mine]
-            whole = folder.write_bytes(snapshot_name(epoch, 0, attempt), json.dumps(state).encode())
+            whole = folder.write_bytes(work_name(epoch, 0, f"{attempt}.s"), json.dumps(state).encode())
             snapshots = ((slot, SlotRef(whole, epoch, 0, len(state))),)
         advance = Advance(int(checkpoint.slot_versions[slot]), epoch, (slot,))
         change = ((slot, 0, len(mine), len(mine)),)

@@ -23,13 +23,12 @@ from evenflow.state import (
     Segment,
     SlotRef,
     block_name,
-    changes_name,
     files,
     handoff_name,
     output_name,
     read_slots,
-    snapshot_name,
     storage,
+    work_name,
     write_slots,
 )
 from tests.state.places import KINDS, OFTEN, identity
@@ -61,7 +60,7 @@ def lane_commit(
     advances = other.pop("advances", taken_up(checkpoint, slots, epoch))
     ways = {slot: range(advance.since + 1, advance.version + 1) for advance in advances for slot in advance.slots}
     states = {slot: rows_of(ways[slot]) for slot in sorted(other.pop("changed", slots))}
-    refs = write_slots(folder, changes_name(epoch, lane, attempt), epoch, states)
+    refs = write_slots(folder, work_name(epoch, lane, attempt), epoch, states)
     values: dict[str, Any] = {
         "changes": refs[0][1].file if refs else None,
         "change_slots": tuple((slot, ref.start, ref.rows, epoch + 1) for slot, ref in refs),
@@ -70,7 +69,7 @@ def lane_commit(
             for at in sorted({at for way in ways.values() for at in way})
         ),
         "snapshots": write_slots(
-            folder, snapshot_name(epoch, lane, attempt), epoch, {slot: rows_of(range(epoch + 1)) for slot in whole}
+            folder, work_name(epoch, lane, f"{attempt}.s"), epoch, {slot: rows_of(range(epoch + 1)) for slot in whole}
         ),
     }
     return LaneCommit(lane=lane, attempt=attempt, epoch=epoch, advances=advances, **{**values, **other})
@@ -289,7 +288,7 @@ def test_a_snapshot_may_be_older_than_what_it_comes_with(place: Path) -> None:
     run(checkpoint, range(2))
     checkpoint.accept(record(checkpoint, 2))
     checkpoint.accept(record(checkpoint, 3))
-    whole = write_slots(checkpoint.folder, snapshot_name(3, 0, "a1"), 2, {0: rows_of(range(3))})
+    whole = write_slots(checkpoint.folder, work_name(3, 0, "whole"), 2, {0: rows_of(range(3))})
     later = lane_commit(checkpoint, 3, 0, {0}, snapshots=whole)
     checkpoint.commit([later])
     sources = reopened(place).recover().sources(0)
@@ -363,16 +362,16 @@ REFUSED: dict[str, tuple[Callable[[Checkpoint], None], str]] = {
     ),
     "changes without a file": (lambda c: c.commit([lane_commit(c, 1, 1, {2}, changes=None)]), "no changes file"),
     "changes of another epoch": (
-        lambda c: c.commit([lane_commit(c, 1, 1, {2}, changes=FileRef(changes_name(2, 1, "a1"), 1, 1))]),
-        "no name for a file of changes of epoch 1",
+        lambda c: c.commit([lane_commit(c, 1, 1, {2}, changes=FileRef(work_name(2, 1, "a1"), 1, 1))]),
+        "no name for a file of work of epoch 1",
     ),
     "output under the name of another epoch": (
         lambda c: c.commit([lane_commit(c, 1, 1, {2}, outputs=((1, FileRef(output_name(2, 1, "a1"), 1, 1)),))]),
         "no name for a file of outputs of epoch 1",
     ),
     "output under the name of another kind": (
-        lambda c: c.commit([lane_commit(c, 1, 1, {2}, outputs=((1, FileRef(changes_name(1, 1, "a1"), 1, 1)),))]),
-        "no name for a file of outputs of epoch 1",
+        lambda c: c.commit([lane_commit(c, 1, 1, {2}, outputs=((1, FileRef(block_name(1, "a1", 1), 1, 1)),))]),
+        "no name for a file of work of epoch 1",
     ),
     "output of a finished epoch": (
         lambda c: c.commit([lane_commit(c, 1, 1, {2}, outputs=((0, FileRef(output_name(0, 1, "a1"), 1, 1)),))]),
@@ -395,11 +394,11 @@ REFUSED: dict[str, tuple[Callable[[Checkpoint], None], str]] = {
         "output of epoch 1",
     ),
     "a snapshot of the future": (
-        lambda c: c.commit([lane_commit(c, 1, 1, {2}, snapshots=snapshot_of(2, snapshot_name(1, 1, "a1"), 2))]),
+        lambda c: c.commit([lane_commit(c, 1, 1, {2}, snapshots=snapshot_of(2, work_name(1, 1, "a1"), 2))]),
         "snapshot of slot 2 at 2",
     ),
     "a snapshot of a slot that stays": (
-        lambda c: c.commit([lane_commit(c, 1, 1, {2}, snapshots=snapshot_of(3, snapshot_name(1, 1, "a1"), 0))]),
+        lambda c: c.commit([lane_commit(c, 1, 1, {2}, snapshots=snapshot_of(3, work_name(1, 1, "a1"), 0))]),
         "snapshot of slot 3 at 0",
     ),
     "a snapshot of long ago, which may be swept": (
@@ -407,12 +406,12 @@ REFUSED: dict[str, tuple[Callable[[Checkpoint], None], str]] = {
         "snapshot of slot 0 at 0",
     ),
     "a snapshot under the name of another epoch": (
-        lambda c: c.commit([lane_commit(c, 1, 1, {2}, snapshots=snapshot_of(2, snapshot_name(0, 1, "a1"), 1))]),
-        "no name for a file of snapshots",
+        lambda c: c.commit([lane_commit(c, 1, 1, {2}, snapshots=snapshot_of(2, work_name(0, 1, "a1"), 1))]),
+        "no name for a file of work",
     ),
     "a snapshot under the name of another kind": (
         lambda c: c.commit([lane_commit(c, 1, 1, {2}, snapshots=snapshot_of(2, block_name(1, "a1", 1), 1))]),
-        "no name for a file of snapshots",
+        "no name for a file of work",
     ),
     "a handoff under the name of an older epoch": (
         lambda c: c.commit([lane_commit(c, 2, 0, {0}, snapshots=snapshot_of(0, handoff_name(0, 0, "a1"), 1))]),
@@ -486,7 +485,7 @@ def check_the_number_of_files(place: Path, epochs: int) -> None:
         if epoch % 3 == 2:
             checkpoint.publish(epoch)
         # What dead attempts leave behind.
-        checkpoint.folder.write_table(changes_name(epoch, 1, "dead"), rows_of([]))
+        checkpoint.folder.write_table(work_name(epoch, 1, "dead"), rows_of([]))
         checkpoint.folder.write_table(handoff_name(epoch, 1, "dead"), rows_of([]))
         checkpoint.expect_strays()
         checkpoint.sweep()
@@ -686,8 +685,7 @@ def test_what_lanes_wrote_survives_a_power_cut_before_it_counts(
     monkeypatch.setattr(checkpoint, "folder", Folder.at(checkpoint.folder.location))
     checkpoint.commit(commits)
     assert [name for name in flushed if name not in made] == [
-        "changes with 0 entries",
         "outputs with 0 entries",
-        "snapshots with 0 entries",
+        "work with 0 entries",
         "commits with 1 entries",
     ]

@@ -11,10 +11,11 @@ new checkpoint is opened, and must stand where the model stood before the step o
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -47,12 +48,11 @@ from evenflow.state import (
     Segment,
     SlotRef,
     block_name,
-    changes_name,
     files,
     handoff_name,
     output_name,
     read_slots,
-    snapshot_name,
+    work_name,
     write_slots,
 )
 from tests.state.places import Fuse, Killed, MortalStorage, identity
@@ -277,37 +277,45 @@ class CheckpointMachine(RuleBasedStateMachine):
         old = {slot: model.state(slot, since[slot]) for slot in ways}
         new = {slot: model.state(slot, until[slot]) for slot in ways}
         changed = {slot: changes(old[slot], new[slot]) for slot in ways if old[slot] != new[slot]}
-        refs = write_slots(folder, changes_name(epoch, task.lane, attempt), epoch, changed)
+        versions = {slot: ways[slot][-1 - min(task.early, len(ways[slot]) - 1)] for slot in task.whole & ways.keys()}
+        whole = {slot: counts(model.state(slot, version)) for slot, version in versions.items()}
+        outputs = self.outputs(model, ways)
+        parts = [pa.concat_tables(each.values()) for each in (changed, whole) if each]
+        tables = [*parts, *outputs.values()]
+        files = iter(folder.write_tables(work_name(epoch, task.lane, attempt), tables) if tables else ())
         return LaneCommit(
             task.lane,
             attempt,
             epoch,
             advances(since, until, task.apart),
-            refs[0][1].file if refs else None,
-            tuple((slot, ref.start, ref.rows, len(new[slot])) for slot, ref in refs),
-            tuple(self.outputs(model, task.lane, attempt, ways)),
-            self.snapshots(model, task, epoch, attempt, ways),
+            next(files) if changed else None,
+            tuple((slot, start, rows, len(new[slot])) for slot, start, rows in places(changed)),
+            snapshots=self.snapshots(model, ways, whole, versions, files),
+            outputs=tuple(zip(outputs, files, strict=True)),
         )
 
-    def outputs(
-        self, model: Model, lane: int, attempt: str, ways: dict[int, list[int]]
-    ) -> Iterable[tuple[int, FileRef]]:
+    def outputs(self, model: Model, ways: dict[int, list[int]]) -> dict[int, pa.Table]:
         """Put out every row that is folded, epoch by epoch."""
+        found = {}
         for epoch in sorted({epoch for epochs in ways.values() for epoch in epochs}):
             folded = [(slot, row) for slot, row in model.rows[epoch] if epoch in ways.get(slot, ())]
             if folded:
-                yield epoch, self.checkpoint.folder.write_table(output_name(epoch, lane, attempt), pairs(folded))
+                found[epoch] = pairs(folded)
+        return found
 
     def snapshots(
-        self, model: Model, task: Task, epoch: int, attempt: str, ways: dict[int, list[int]]
+        self,
+        model: Model,
+        ways: dict[int, list[int]],
+        whole: dict[int, pa.Table],
+        versions: dict[int, int],
+        files: Iterator[FileRef],
     ) -> tuple[tuple[int, SlotRef], ...]:
-        """Take snapshots as the task says; a handoff that was loaded serves for a slot without."""
-        versions = {slot: ways[slot][-1 - min(task.early, len(ways[slot]) - 1)] for slot in task.whole & ways.keys()}
-        states = {slot: counts(model.state(slot, version)) for slot, version in versions.items()}
-        refs = write_slots(self.checkpoint.folder, snapshot_name(epoch, task.lane, attempt), epoch, states)
+        """Say where the snapshots are; a handoff that was loaded serves for a slot without."""
+        file = next(files) if whole else None
         return (
-            *((slot, msgspec.structs.replace(ref, version=versions[slot])) for slot, ref in refs),
-            *((slot, ref) for slot, ref in model.handoffs.items() if slot in ways and slot not in states),
+            *((slot, SlotRef(file, versions[slot], start, rows)) for slot, start, rows in places(whole) if file),
+            *((slot, ref) for slot, ref in model.handoffs.items() if slot in ways and slot not in whole),
         )
 
     @rule(lane=a_lane, slots=some_slots.filter(bool))
@@ -377,7 +385,7 @@ class CheckpointMachine(RuleBasedStateMachine):
     @rule(epoch=st.integers(-2, 2), lane=st.integers(0, LANES - 1))
     def a_dead_attempt_writes(self, epoch: int, lane: int) -> None:
         at, folder = max(0, self.model.accepted + epoch), self.checkpoint.folder
-        for name in (changes_name, snapshot_name, handoff_name, output_name):
+        for name in (work_name, handoff_name, output_name):
             folder.write_table(name(at, lane, self.attempt()), table([1]))
 
     @rule(which=st.integers(0, 2))
@@ -451,6 +459,12 @@ class CheckpointMachine(RuleBasedStateMachine):
             refs += [file for _, file in commit.outputs] + [ref.file for _, ref in commit.snapshots]
         for ref in refs:
             self.checkpoint.folder.read_table(ref)
+
+
+def places(tables: dict[int, pa.Table]) -> list[tuple[int, int, int]]:
+    """Return (slot, first row, rows) of tables that lie one after the other."""
+    ends = itertools.accumulate(each.num_rows for each in tables.values())
+    return [(slot, end - each.num_rows, each.num_rows) for (slot, each), end in zip(tables.items(), ends, strict=True)]
 
 
 def stands_at(recovery: Recovery, model: Model) -> bool:

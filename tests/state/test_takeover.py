@@ -20,7 +20,7 @@ import pytest
 
 from evenflow.errors import CheckpointMismatchError, DamagedFileError, TakenOverError
 from evenflow.model import Contents
-from evenflow.state import Checkpoint, changes_name, files
+from evenflow.state import Checkpoint, files, work_name
 from tests.seeds import seed_of_run
 from tests.state.interleaving import FOREVER, Onlooker, Play, World
 from tests.state.places import OFTEN, identity
@@ -288,7 +288,7 @@ def test_files_that_a_driver_of_before_writes_later_are_swept_as_the_query_runs(
     first, second = started(tmp_path), started(tmp_path, options=OFTEN)
     with pytest.raises(TakenOverError):
         first.accept(record(first, 0, attempt="late"))
-    late = [first.folder.write_table(changes_name(epoch, 0, "late"), rows_of([])).name for epoch in range(2)]
+    late = [first.folder.write_table(work_name(epoch, 0, "late"), rows_of([])).name for epoch in range(2)]
     for epoch in range(3):
         run(second, [epoch])
         second.publish(epoch)

@@ -18,7 +18,7 @@ from evenflow.lane.loading import committed_slot, rows_of, tables_of
 from evenflow.lane.messages import BlockPart, EpochInput, SlotToLoad
 from evenflow.lane.worker import LaneConfig
 from evenflow.model import Epoch, SlotId
-from evenflow.state import EpochRecord, Folder, Recovery, SlotRef
+from evenflow.state import EpochRecord, FileRef, Folder, Recovery, SlotRef
 
 _PORTION_BYTES = 1 << 26  # stored state that is read at a time: what a reader needs memory for
 _CHUNK = 1 << 16  # rows handed on at a time
@@ -95,10 +95,9 @@ def _portions(slots: list[SlotToLoad], most_bytes: int) -> Iterator[list[SlotToL
 
 def _stored_bytes(refs: dict[SlotId, list[SlotRef]]) -> dict[SlotId, float]:
     """Return about how many bytes each slot has in files: its share of the rows that are still needed of each."""
-    rows = Counter[str]()
+    rows = Counter[FileRef]()
     for ref in (ref for found in refs.values() for ref in found):
-        rows[ref.file.name] += ref.rows
+        rows[ref.file] += ref.rows
     return {
-        slot: sum(ref.file.size * ref.rows / max(1, rows[ref.file.name]) for ref in found)
-        for slot, found in refs.items()
+        slot: sum(ref.file.size * ref.rows / max(1, rows[ref.file]) for ref in found) for slot, found in refs.items()
     }

@@ -38,11 +38,11 @@ def _as_today(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def tables_of(folder: Folder, slots: Sequence[SlotToLoad]) -> list[pa.Table]:
     """Return the tables to install: all snapshots first, then changes by version; each file is read once."""
-    wanted: dict[tuple[int, str], tuple[FileRef, list[tuple[int, int]]]] = {}
+    wanted: dict[tuple[int, str, int], tuple[FileRef, list[tuple[int, int]]]] = {}
     for entry in slots:
         refs = [*([(-1, entry.snapshot)] if entry.snapshot else []), *((ref.version, ref) for ref in entry.changes)]
         for order, ref in refs:
-            _, parts = wanted.setdefault((order, ref.file.name), (ref.file, []))
+            _, parts = wanted.setdefault((order, ref.file.name, ref.file.start), (ref.file, []))
             parts.append((ref.start, ref.rows))
     tables = []
     for _, (file, parts) in sorted(wanted.items()):

@@ -47,10 +47,9 @@ from evenflow.state import (
     OutputFormat,
     Retries,
     SlotRef,
-    changes_name,
     handoff_name,
     output_name,
-    snapshot_name,
+    work_name,
     write_output,
 )
 from evenflow.state.retrying import PATIENCE_S
@@ -317,23 +316,30 @@ class LaneWorker:
         return folded, records
 
     def _write(self, message: Work, folded: dict[int, Folded]) -> LaneCommit:
-        """Write changes, outputs and snapshots; nothing counts before the driver commits it."""
+        """Write changes, snapshots and outputs, all in one file; nothing counts before the driver commits it."""
         lane, epoch, attempt, form = self.config.lane, message.epoch, self._file(), self.config.output
         changes = _latest([each.changes for each in folded.values() if each.changes.num_rows])
-        outputs = tuple(
-            (at, write_output(self.folder, output_name(at, lane, attempt, form.ending), each.output, form))
-            for at, each in folded.items()
-            if each.output.num_rows and self.config.publishes
-        )
+        state = self._resident.snapshot(message.snapshot_slots) if message.snapshot_slots else None
+        outputs = {at: each.output for at, each in folded.items() if each.output.num_rows and self.config.publishes}
+        tables = [table for table in (changes, state) if table is not None]
+        if form.codec is None:
+            tables += outputs.values()
+        written = iter(self.folder.write_tables(work_name(epoch, lane, attempt), tables) if tables else ())
         return LaneCommit(
             lane,
             self.attempt,
             epoch,
             message.advances,
-            None if changes is None else self.folder.write_table(changes_name(epoch, lane, attempt), changes),
+            None if changes is None else next(written),
             () if changes is None else self._changed(changes),
-            outputs,
-            self._snapshots(message, attempt),
+            snapshots=() if state is None else self._snapshots(message, state, next(written)),
+            outputs=tuple(
+                # A sink that takes files as they are needs each by itself.
+                (at, write_output(self.folder, output_name(at, lane, attempt, form.ending), rows, form))
+                if form.codec is not None
+                else (at, next(written))
+                for at, rows in outputs.items()
+            ),
         )
 
     def _changed(self, changes: pa.Table) -> tuple[tuple[int, int, int, int], ...]:
@@ -341,11 +347,8 @@ class LaneWorker:
         rows = self._resident.slot_rows()
         return tuple((slot, start, count, int(rows[slot])) for slot, start, count in places_of(changes, None))
 
-    def _snapshots(self, message: Work, attempt: str) -> tuple[tuple[int, SlotRef], ...]:
-        if not message.snapshot_slots:
-            return ()
-        state = self._resident.snapshot(message.snapshot_slots)
-        file = self.folder.write_table(snapshot_name(message.epoch, self.config.lane, attempt), state)
+    def _snapshots(self, message: Work, state: pa.Table, file: FileRef) -> tuple[tuple[int, SlotRef], ...]:
+        """Return where each slot that was written out lies."""
         versions = {slot: advance.version for advance in message.advances for slot in advance.slots}
         return tuple(
             (slot, SlotRef(file, versions[slot], start, rows))

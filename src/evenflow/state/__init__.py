@@ -9,7 +9,7 @@ decides what counts.
 from evenflow.state.checkpoint import Checkpoint, CheckpointOptions, Recovery, home_of, query_at
 from evenflow.state.files import FileRef, Folder
 from evenflow.state.holdings import SlotSources
-from evenflow.state.naming import block_name, changes_name, handoff_name, output_name, snapshot_name
+from evenflow.state.naming import block_name, handoff_name, output_name, work_name
 from evenflow.state.outputs import ARROW, OutputFormat, read_output, write_output
 from evenflow.state.records import (
     Advance,
@@ -52,7 +52,6 @@ __all__ = [
     "Storage",
     "below",
     "block_name",
-    "changes_name",
     "filesystem_at",
     "handoff_name",
     "has_scheme",
@@ -61,9 +60,9 @@ __all__ = [
     "query_at",
     "read_output",
     "read_slots",
-    "snapshot_name",
     "spark_path",
     "storage_at",
+    "work_name",
     "write_output",
     "write_slots",
 ]

@@ -7,7 +7,7 @@ of what it holds, so that a record put in the place of another one is noticed.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -20,6 +20,7 @@ from evenflow.state.retrying import Retries, RetryingStorage
 from evenflow.state.storage import Durable, Storage, Write, storage_at
 
 FORMAT = 4
+_ALIGNED = 64
 
 _ADVICE = (
     "Restore it from a copy of the checkpoint, or start with a new checkpoint location; the query then reads its "
@@ -101,6 +102,23 @@ class Folder:
         with self._writing_arrow(name, table.schema) as (writer, sink):
             writer.write_table(table)
         return FileRef(name, sink.size, sink.crc32)
+
+    def write_tables(self, name: str, tables: Sequence[pa.Table]) -> list[FileRef]:
+        """Write tables, of any schemas, one after the other into one file; return the range of each."""
+        refs: list[FileRef] = []
+        end = 0
+        with self._writing(name), self.storage.create(name) as write:
+            for table in tables:
+                if (
+                    gap := -end % _ALIGNED
+                ):  # Arrow reads memory maps in place: what is in a range is aligned as in a file
+                    write(bytes(gap))
+                sink = _ChecksumSink(write)
+                with _arrow_file(sink, table.schema) as writer:
+                    writer.write_table(table)
+                refs.append(FileRef(name, sink.size, sink.crc32, end + gap))
+                end += gap + sink.size
+        return refs
 
     def write_batches(self, name: str, batches: Iterable[pa.RecordBatch]) -> FileRef | None:
         """Write record batches of one schema as they come, none kept; without any, no file is made."""
@@ -232,8 +250,7 @@ class Folder:
         """Open an Arrow file for writing; size and checksum are known when it is closed."""
         with self._writing(name), self.storage.create(name) as write:
             sink = _ChecksumSink(write)
-            options = pa.ipc.IpcWriteOptions(unify_dictionaries=True)
-            with pa.PythonFile(sink, mode="w") as file, pa.ipc.new_file(file, schema, options=options) as writer:
+            with _arrow_file(sink, schema) as writer:
                 yield writer, sink
 
     @contextmanager
@@ -251,6 +268,14 @@ class Folder:
                 f"checkpoint: cannot {verb} {self.storage.address(name)}: {error}. "
                 f"See that the location exists, has room and may be written by this user, then start again."
             ) from error
+
+
+@contextmanager
+def _arrow_file(sink: _ChecksumSink, schema: pa.Schema) -> Iterator[Any]:
+    """Give a writer of one Arrow file."""
+    options = pa.ipc.IpcWriteOptions(unify_dictionaries=True)
+    with pa.PythonFile(sink, mode="w") as file, pa.ipc.new_file(file, schema, options=options) as writer:
+        yield writer
 
 
 class _ChecksumSink:

@@ -9,10 +9,10 @@
     epochs/<epoch>-<run>.json                   accepted epochs
     published/<epoch>-<run>.json                the sink has everything up to this epoch
     blocks/<epoch>-<task>-<attempt>.arrow       input rows
-    changes/<epoch>-<lane>-<attempt>.arrow      changed state rows
-    snapshots/<epoch>-<lane>-<attempt>.arrow    whole slots, reported with the lane's commit of the epoch
+    work/<epoch>-<lane>-<attempt>.arrow         all that a lane has written for its commit of the epoch, one after the
+                                                other: changed state rows, whole slots, output rows
     handoffs/<epoch>-<lane>-<attempt>.arrow     slots of a lane, none newer than the epoch, on their way to other lanes
-    outputs/<epoch>-<lane>-<attempt>.arrow      output rows; for a sink of Parquet files, .snappy.parquet and the like
+    outputs/<epoch>-<lane>-<attempt>.<ending>   output rows in the format of a sink that takes files as they are
 
 Only names that a record holds are ever read; an attempt that nobody counts any more may write what it likes. So may a
 run: records bear the run that wrote them, no two runs share a name, and those of the newest run count.
@@ -29,8 +29,8 @@ from evenflow.model import Epoch, LaneId
 IDENTITY = "identity.json"
 RUNS = "runs"
 BASE, COMMITS, EPOCHS, PUBLISHED = "base", "commits", "epochs", "published"
-BLOCKS, CHANGES, SNAPSHOTS, HANDOFFS, OUTPUTS = "blocks", "changes", "snapshots", "handoffs", "outputs"
-DATA = (BLOCKS, CHANGES, SNAPSHOTS, HANDOFFS, OUTPUTS)
+BLOCKS, WORK, HANDOFFS, OUTPUTS = "blocks", "work", "handoffs", "outputs"
+DATA = (BLOCKS, WORK, HANDOFFS, OUTPUTS)
 RECORDS = (BASE, COMMITS, EPOCHS, PUBLISHED)
 
 _ATTEMPT = re.compile(r"[A-Za-z0-9_.-]+")
@@ -55,14 +55,9 @@ def block_name(epoch: Epoch, attempt: str, task: int) -> str:
     return _data_name(BLOCKS, epoch, task, attempt)
 
 
-def changes_name(epoch: Epoch, lane: LaneId, attempt: str) -> str:
-    """Return the name of the changes file of a lane's commit."""
-    return _data_name(CHANGES, epoch, lane, attempt)
-
-
-def snapshot_name(epoch: Epoch, lane: LaneId, attempt: str) -> str:
-    """Return the name of the file of snapshots that a lane reports with its commit of `epoch`."""
-    return _data_name(SNAPSHOTS, epoch, lane, attempt)
+def work_name(epoch: Epoch, lane: LaneId, attempt: str) -> str:
+    """Return the name of the file of a lane's commit: what it has changed, written out, and put out."""
+    return _data_name(WORK, epoch, lane, attempt)
 
 
 def handoff_name(epoch: Epoch, lane: LaneId, attempt: str) -> str:

@@ -11,7 +11,7 @@ from evenflow.errors import ProtocolError
 from evenflow.model import Epoch, LaneId, SlotId
 from evenflow.model.slots import IntArray
 from evenflow.state.files import FileRef
-from evenflow.state.naming import CHANGES, HANDOFFS, OUTPUTS, SNAPSHOTS, epoch_of
+from evenflow.state.naming import HANDOFFS, OUTPUTS, WORK, epoch_of
 from evenflow.state.records import LaneCommit, SlotRef
 
 
@@ -50,7 +50,8 @@ def checked_step(done: LaneCommit, versions: IntArray, pending: Container[Epoch]
             )
         if not ((step.since < epoch) & (epoch <= step.until)).any():
             raise ProtocolError(f"{who}: it has output of epoch {epoch}, which it has taken no slot through")
-        check_name(file, epoch, OUTPUTS)
+        own = file.name.startswith(f"{OUTPUTS}/")
+        check_name(file, epoch if own else done.epoch, OUTPUTS if own else WORK)
     versions[step.slots] = step.until
     return step
 
@@ -87,7 +88,7 @@ def _check_changes(done: LaneCommit, who: str, step: Step) -> None:
         if done.change_slots:
             raise ProtocolError(f"{who}: it names changed slots and no changes file")
         return
-    check_name(done.changes, done.epoch, CHANGES)
+    check_name(done.changes, done.epoch, WORK)
     slots, starts, rows, state_rows = np.array(done.change_slots, dtype=np.int64).reshape(-1, 4).T
     at = _places(step.slots, slots)
     if (at < 0).any():
@@ -130,10 +131,10 @@ def _state_of(epoch: Epoch, pending: Container[Epoch], frontier: Epoch) -> str:
     return "finished" if epoch <= frontier else "not accepted"
 
 
-def check_name(file: FileRef, epoch: Epoch, *folders: str) -> None:
+def check_name(file: FileRef, epoch: Epoch, folder: str) -> None:
     """Refuse a file that does not bear the epoch of the record: sweeping goes by that."""
-    if epoch_of(file.name) != epoch or file.name.partition("/")[0] not in folders:
-        raise ProtocolError(f"{file.name} is no name for a file of {' or '.join(folders)} of epoch {epoch}")
+    if epoch_of(file.name) != epoch or file.name.partition("/")[0] != folder:
+        raise ProtocolError(f"{file.name} is no name for a file of {folder} of epoch {epoch}")
 
 
 def _check_snapshot_name(ref: SlotRef, epoch: Epoch) -> None:
@@ -141,4 +142,4 @@ def _check_snapshot_name(ref: SlotRef, epoch: Epoch) -> None:
     if ref.file.name.startswith(f"{HANDOFFS}/"):
         check_name(ref.file, max(ref.version, epoch_of(ref.file.name) or 0), HANDOFFS)
     else:
-        check_name(ref.file, epoch, SNAPSHOTS)
+        check_name(ref.file, epoch, WORK)
