@@ -88,7 +88,8 @@ def test_each_slot_gets_its_state_and_rows(user: type[SlotOperator]) -> None:
         {"word": "b", "total": 2},
         {"word": "c", "total": 4},
     ]
-    assert folded.changes[SLOT].to_pylist() == [1, 4]
+    assert sorted(set(folded.changes[SLOT].to_pylist())) == [1, 4]
+    assert folded.changes[SLOT].to_pylist() == sorted(folded.changes[SLOT].to_pylist())
     assert folded.changes.schema == Apply(user()).state_schema(SCHEMA, KEYS)
     again = resident.fold(WORDS.slice(1, 1), IN_SLOTS[1:2])
     assert again.output.to_pylist() == [{"word": "b", "total": 4}]
@@ -100,21 +101,23 @@ def test_extract_and_install_keep_behaviour(user: type[SlotOperator]) -> None:
     source, target, stayed = opened(user()), opened(user()), opened(user())
     folded = source.fold(WORDS, IN_SLOTS)
     stayed.fold(WORDS, IN_SLOTS)
-    assert source.slot_rows().tolist() == [0, 1, 0, 0, 1, 0]
-    assert source.slot_bytes().tolist() == [len(_state_of(folded.changes, slot)) for slot in range(SLOTS)]
+    assert source.slot_rows().tolist() == ([0, 2, 0, 0, 1, 0] if user is PythonCount else [0, 1, 0, 0, 1, 0])
+    assert source.slot_bytes().tolist() == [_bytes_of(folded.changes, slot) for slot in range(SLOTS)]
     state = source.snapshot([4, 2, 1])
-    assert state[SLOT].to_pylist() == [1, 4]
+    assert sorted(set(state[SLOT].to_pylist())) == [1, 4]
+    assert source.slot_bytes().tolist() == [_bytes_of(state, slot) for slot in range(SLOTS)]
     source.drop([1, 4])
     assert source.snapshot(range(SLOTS)).num_rows == 0
     assert source.slot_bytes().sum() == 0
     target.install(state)
     assert target.snapshot([1, 4]).equals(state)
+    assert target.slot_rows().tolist() == ([0, 2, 0, 0, 1, 0] if user is PythonCount else [0, 1, 0, 0, 1, 0])
     assert target.fold(WORDS, IN_SLOTS).output.equals(stayed.fold(WORDS, IN_SLOTS).output)
 
 
-def _state_of(changes: pa.Table, slot: int) -> bytes:
-    states: dict[int, bytes] = dict(zip(changes[SLOT].to_pylist(), changes["state"].to_pylist(), strict=True))
-    return states.get(slot, b"")
+def _bytes_of(changes: pa.Table, slot: int) -> int:
+    rows = [row for row in changes.to_pylist() if row[SLOT] == slot]
+    return sum(len(row["state"]) + len(row["key"] or b"") for row in rows)
 
 
 @pytest.mark.parametrize("user", COUNTS)
@@ -263,11 +266,11 @@ def test_older_state_is_upgraded_when_rows_come_and_stays_as_it_is_until_then() 
     newer.install(older.snapshot([1, 4]))
     newer.fold(WORDS.slice(0, 1), IN_SLOTS[:1])
     state = newer.snapshot([1, 4])
-    assert state["version"].to_pylist() == [2, 1]
+    assert set(zip(state[SLOT].to_pylist(), state["version"].to_pylist(), strict=True)) == {(1, 2), (4, 1)}
     last.install(state)
     last.fold(WORDS, IN_SLOTS)
-    held = [pickle.loads(state) for state in last.snapshot([1, 4])["state"].to_pylist()]  # noqa: S301
-    assert held == [{"rows": 7, "was": 1}, {"rows": 2, "was": 1}]
+    held = [(row["slot"], row["key"], row["value"]) for row in last.view([1, 4]).to_pylist()]
+    assert held == [(1, "rows", "7"), (1, "was", "1"), (4, "rows", "2"), (4, "was", "1")]
 
 
 def test_older_state_that_nobody_can_read_is_an_error() -> None:

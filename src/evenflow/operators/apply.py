@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -19,6 +20,7 @@ from evenflow.operators.frames import Frames, PlainFrames
 from evenflow.operators.keys import check_keys
 from evenflow.operators.output import conform
 from evenflow.operators.readable import VIEW_SCHEMA, entries_of
+from evenflow.operators.slot_state import LiveState, RestingState, StateRow
 from evenflow.operators.source import source_of
 from evenflow.operators.stored_state import StateCodec, StoredState
 
@@ -30,6 +32,8 @@ Rows: TypeAlias = "pa.Table | pd.DataFrame"
 _STATE_SCHEMA = pa.schema(
     [
         (SLOT, pa.int32()),
+        ("place", pa.int64()),
+        ("key", pa.large_binary()),
         ("state", pa.large_binary()),
         ("kind", pa.string()),
         ("version", pa.int32()),
@@ -173,33 +177,28 @@ class Apply:
 
 
 class SlotStates:
-    """The state objects of a lane's slots. What was installed stays bytes until the slot has rows."""
+    """The state objects of a lane's slots. What was installed rests as bytes until the slot has rows."""
 
     def __init__(self, wrapper: Apply, output: pa.Schema, keys: tuple[str, ...], slots: int) -> None:
         """Start empty."""
         self._wrapper, self._user, self._codec = wrapper, wrapper.operator, StateCodec(wrapper.operator)
         self._output, self._keys, self._slots = output, keys, slots
         self._frames = wrapper.frames or PlainFrames(output)
-        self._objects: dict[int, Any] = {}
-        self._bytes: dict[int, StoredState] = {}
-        self._sizes = np.zeros(slots, np.int64)
+        self._live: dict[int, LiveState] = {}
+        self._resting: dict[int, RestingState] = {}
 
     def fold(self, rows: pa.Table, slots: IntArray, time: EpochTime = LATEST) -> Folded:  # noqa: ARG002 - all take part
         busy: FloatArray = np.zeros(self._slots)
-        changes, outputs, objects = {}, [], {}
+        changes, outputs = _StateTable(), []
         visible = self._frames.shown(rows.drop_columns([name for name in (SLOT, HASH) if name in rows.column_names]))
         for slot, low, high in _runs(slots):
             started = self._wrapper.clock()
-            objects[slot], output = self._process(slot, visible.slice(low, high - low))
-            changes[slot] = self._store(slot, objects[slot])
+            changed, output = self._process(slot, visible.slice(low, high - low))
             busy[slot] = self._wrapper.clock() - started
+            changes.add(slot, changed)
             outputs.append(output)
-        self._objects |= objects
-        self._bytes = {slot: state for slot, state in self._bytes.items() if slot not in objects}
-        for slot, state in changes.items():
-            self._sizes[slot] = len(state.data)
         output = pa.concat_tables(outputs) if outputs else self._output.empty_table()
-        return Folded(_table(changes), output, busy)
+        return Folded(changes.table(), output, busy)
 
     def fire(self, slots: Sequence[int], time: EpochTime) -> Folded | None:  # noqa: ARG002 - it has no timers
         return None
@@ -209,51 +208,60 @@ class SlotStates:
 
     def install(self, state: pa.Table) -> None:
         columns = (state[name].to_pylist() for name in _STATE_SCHEMA.names)
-        for slot, data, kind, version, gone in zip(*columns, strict=True):
-            if gone:
-                self.drop([slot])
-                continue
-            self._objects.pop(slot, None)
-            self._bytes[slot] = StoredState(kind, data, version)
-            self._sizes[slot] = len(data)
+        for slot, place, key, data, kind, version, gone in zip(*columns, strict=True):
+            stored = None if gone else StoredState(kind, data, version)
+            self._at_rest(slot).put(StateRow(place, key, stored))
 
     def snapshot(self, slots: Sequence[int]) -> pa.Table:
-        held = [slot for slot in sorted(set(slots)) if slot in self._objects or slot in self._bytes]
-        return _table({slot: self._stored(slot) for slot in held})
+        table = _StateTable()
+        for slot in sorted(set(slots)):
+            if slot in self._live:
+                table.add(slot, self._stored(slot, self._live[slot].rows))
+            elif slot in self._resting:
+                table.add(slot, self._stored(slot, partial(self._resting[slot].rows, self._codec)))
+        return table.table()
 
     def drop(self, slots: Sequence[int]) -> None:
         for slot in slots:
-            self._objects.pop(slot, None)
-            self._bytes.pop(slot, None)
-            self._sizes[slot] = 0
+            self._live.pop(slot, None)
+            self._resting.pop(slot, None)
 
     def output(self, slots: Sequence[int]) -> pa.Table:  # noqa: ARG002 - there is none
         raise InputError(f"complete mode needs aggregates; {self._wrapper.name} only knows the rows of each epoch")
 
     def view(self, slots: Sequence[int]) -> pa.Table:
         rows: list[tuple[int, str | None, str]] = []
-        for slot in sorted(set(slots) & {*self._objects, *self._bytes}):
+        for slot in sorted(set(slots) & {*self._live, *self._resting}):
             try:
-                rows += ((slot, key, value) for key, value in entries_of(self._state(slot), self._keys))
+                rows += ((slot, key, value) for key, value in entries_of(self._in_use(slot).value, self._keys))
             except Exception as error:
                 raise OperatorError(self._wrapper.name, slot, f"{type(error).__name__}: {error}") from error
         return pa.table([list(column) for column in zip(*rows, strict=True)] or [[], [], []], VIEW_SCHEMA)
 
     def slot_rows(self) -> IntArray:
-        """Return 1 for each slot that has a state."""
+        """Return the number of entries of each dictionary, 1 for each state that is none."""
         rows = np.zeros(self._slots, np.int64)
-        rows[[*self._objects, *self._bytes]] = 1
+        for slot, state in self._held():
+            rows[slot] = len(state)
         return rows
 
     def slot_bytes(self) -> IntArray:
-        """Return the size of each state when it was last stored."""
-        return self._sizes.copy()
+        """Return about the size of each state when it is stored."""
+        sizes = np.zeros(self._slots, np.int64)
+        for slot, state in self._held():
+            sizes[slot] = state.size
+        return sizes
 
-    def _process(self, slot: int, rows: pa.Table) -> tuple[Any, pa.Table]:
-        """Call the user's code for one slot; whatever it raises names the slot."""
+    def _held(self) -> Iterator[tuple[int, LiveState | RestingState]]:
+        yield from self._live.items()
+        yield from self._resting.items()
+
+    def _process(self, slot: int, rows: pa.Table) -> tuple[list[StateRow], pa.Table]:
+        """Call the user's code for one slot; whatever it raises names the slot. Return what has changed, and output."""
         try:
-            state = self._state(slot)
-            answer: Any = self._user.process(state, self._frames.frame(rows) if self._user.frame == "pandas" else rows)
+            live = self._in_use(slot)
+            shown = self._frames.frame(rows) if self._user.frame == "pandas" else rows
+            answer: Any = self._user.process(live.value, shown)
         except Exception as error:
             raise OperatorError(self._wrapper.name, slot, f"{type(error).__name__}: {error}") from error
         if not isinstance(answer, tuple) or len(answer) != 2:  # noqa: PLR2004
@@ -261,28 +269,58 @@ class SlotStates:
             raise OperatorError(self._wrapper.name, slot, problem)
         state, output = answer
         try:
-            return state, conform(output, self._output, self._frames)
+            conformed = conform(output, self._output, self._frames)
         except InputError as error:
             raise OperatorError(self._wrapper.name, slot, str(error)) from error
+        return self._stored(slot, lambda: live.update(state)), conformed
 
-    def _state(self, slot: int) -> Any:
-        if slot in self._objects:
-            return self._objects[slot]
-        if slot not in self._bytes:
-            return self._user.init()
-        stored = self._bytes[slot]
-        state = self._codec.load(stored)
-        return state if stored.version == self._user.version else self._user.upgrade(state, stored.version)
+    def _in_use(self, slot: int) -> LiveState:
+        """Return the state of a slot; from now on it is in use."""
+        if slot not in self._live:
+            resting = self._resting.pop(slot, None)
+            version = self._user.version
+            self._live[slot] = (
+                LiveState(self._codec, version, self._user.init())
+                if resting is None
+                else LiveState.woken(self._codec, version, resting, self._user.upgrade)
+            )
+        return self._live[slot]
 
-    def _stored(self, slot: int) -> StoredState:
-        return self._bytes[slot] if slot in self._bytes else self._store(slot, self._objects[slot])
+    def _at_rest(self, slot: int) -> RestingState:
+        """Return the rows of a slot; it is not in use any more."""
+        if slot not in self._resting:
+            self._resting[slot] = resting = RestingState()
+            live = self._live.pop(slot, None)
+            for row in () if live is None else self._stored(slot, live.rows):
+                resting.put(row)
+        return self._resting[slot]
 
-    def _store(self, slot: int, state: Any) -> StoredState:
+    def _stored(self, slot: int, store: Callable[[], list[StateRow]]) -> list[StateRow]:
         try:
-            return self._codec.store(state, self._user.version)
+            return store()
         except Exception as error:
-            problem = f"the state, a {type(state).__name__}, cannot be pickled: {error}"
+            kind = type(self._live[slot].value).__name__ if slot in self._live else "object"
+            problem = f"the state, a {kind}, cannot be pickled: {error}"
             raise OperatorError(self._wrapper.name, slot, problem) from error
+
+
+class _StateTable:
+    """State rows on their way into a table."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[Any, ...]] = []
+
+    def add(self, slot: int, rows: Iterable[StateRow]) -> None:
+        for place, key, stored in rows:
+            if stored is None:
+                self._rows.append((slot, place, None, None, None, None, True))
+            else:
+                self._rows.append((slot, place, key, stored.data, stored.kind, stored.version, False))
+
+    def table(self) -> pa.Table:
+        columns = list(zip(*self._rows, strict=True)) or [()] * len(_STATE_SCHEMA)
+        arrays = [pa.array(column, each.type) for column, each in zip(columns, _STATE_SCHEMA, strict=True)]
+        return pa.table(arrays, _STATE_SCHEMA)
 
 
 def _runs(slots: IntArray) -> Iterator[tuple[int, int, int]]:
@@ -292,10 +330,3 @@ def _runs(slots: IntArray) -> Iterator[tuple[int, int, int]]:
     starts = np.flatnonzero(np.diff(slots, prepend=slots[0] - 1))
     for low, high in zip(starts.tolist(), [*starts[1:].tolist(), len(slots)], strict=True):
         yield int(slots[low]), low, high
-
-
-def _table(states: dict[int, StoredState]) -> pa.Table:
-    stored = states.values()
-    written = ([getattr(state, name) for state in stored] for name in ("data", "kind", "version"))
-    columns = [list(states), *written, [False] * len(stored)]
-    return pa.table([pa.array(c, f.type) for c, f in zip(columns, _STATE_SCHEMA, strict=True)], _STATE_SCHEMA)
