@@ -2,15 +2,18 @@
 
 *Totals* are aggregates of which each would show a lost, repeated or swapped row in its own way; *tabs* are totals of
 keys that are removed now and then. The *diary* is an
-operator of a user's own that keeps all values of a key in a list, so that order and multiplicity can be read off.
+operator of a user's own that keeps all values of a key in a list, so that order and multiplicity can be read off;
+*memos* are kept the same way, changed in place, by keys that are removed now and then.
 """
 
 from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -104,7 +107,41 @@ class Diary(Calculation):
         return [(None if key is None else int(key), tuple(values)) for key, values in rows]
 
 
-CALCULATIONS: dict[str, Callable[[], Calculation]] = {"totals": Totals, "tabs": Tabs, "diary": Diary}
+class Notes(SlotOperator):
+    """Changes lists in place, in the order in which keys came first, and removes the keys of lists that are over."""
+
+    output = KeepAll.output
+
+    def init(self) -> Any:
+        return defaultdict(list)
+
+    def process(self, state: Any, rows: Any) -> tuple[Any, pa.Table]:
+        for key, value in zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True):
+            state[key].append(value)
+        came = list(dict.fromkeys(rows["key"].to_pylist()))
+        for key in [key for key in came if state[key][-1] % 7 == 0]:
+            del state[key]
+            came.remove(key)
+        assert all(one <= two for one, two in pairwise(values[0] for values in state.values())), "not as they came"
+        return state, pa.table([came, [list(state[key]) for key in came]], schema=self.output)
+
+
+class Memos(Diary):
+    """All values of a key, in order, of keys that go and come back: a state that is stored entry by entry."""
+
+    operator = Apply(Notes())
+
+    def is_over(self, answer: Answer) -> bool:
+        last: int = answer[1][-1]
+        return last % 7 == 0
+
+
+CALCULATIONS: dict[str, Callable[[], Calculation]] = {
+    "totals": Totals,
+    "tabs": Tabs,
+    "diary": Diary,
+    "memos": Memos,
+}
 
 
 def answers_of(table: pa.Table) -> list[Answer]:

@@ -68,8 +68,9 @@ class SlotOperator(ABC):
         """Take the slot's state and its rows of one epoch; return the new state and output rows, or None for none.
 
         State may be a pyarrow table or record batch, or anything that cloudpickle takes: also objects of classes of
-        your script. Classes that the operator's code refers to are found by name again, as they are in the program that
-        runs then. The result must depend on the state and the rows only: after a crash the same rows may come again.
+        your script. Of a dictionary only entries that have changed are stored: best change it in place. Classes that
+        the operator's code refers to are found by name again, as they are in the program that runs then. The result
+        must depend on the state and the rows only: after a crash the same rows may come again.
         """
 
     def upgrade(self, state: Any, version: int) -> Any:
