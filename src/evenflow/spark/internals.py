@@ -148,6 +148,11 @@ def qualified(context: SparkContext, path: str) -> str:
     return str(filesystem.makeQualified(place).toString())
 
 
+def default_filesystem(context: SparkContext) -> str:
+    """Return Hadoop's default filesystem, on which paths without a scheme lie."""
+    return str(context._jsc.hadoopConfiguration().get("fs.defaultFS"))  # noqa: SLF001 - as said above
+
+
 def why_no_source(spark: SparkSession, kind: str) -> str | None:
     """Return why this session has no format of that name, None if it has; PySpark would say it with the first rows."""
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - as said above

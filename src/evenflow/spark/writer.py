@@ -30,6 +30,7 @@ from evenflow.spark.lane_jobs import lanes_running
 from evenflow.spark.lane_links import LaneLinks
 from evenflow.spark.outlet import Outlet, outlet_of, refuse_unknown_format
 from evenflow.spark.owners import Mark
+from evenflow.spark.probe import refuse_unshared
 from evenflow.spark.progress import Progress
 from evenflow.spark.query import Query
 from evenflow.spark.room import lanes_that_fit, spare_slots
@@ -225,6 +226,7 @@ class StreamWriter:
             output_mode=self._mode,
             created_at_s=time.time(),
         )
+        refuse_unshared(spark.sparkContext, location, retries, room.lane_start_s)
         checkpoint = Checkpoint.open(location, identity, retries=retries)
         query_id = checkpoint.identity.query_id
         log = QueryLog(label_of(self._name, query_id))
