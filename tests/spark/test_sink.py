@@ -19,6 +19,7 @@ from evenflow.errors import UnreachableError
 from evenflow.spark import filesink, owners
 from evenflow.spark.filesink import FileSink, ParquetSink, QueryFiles
 from evenflow.spark.sink import DeltaSink, shared_out
+from evenflow.spark.table import partition_spec
 from evenflow.state import (
     ARROW,
     Checkpoint,
@@ -315,7 +316,7 @@ def test_a_running_query_never_lists_its_output_folder(tmp_path: Path, asked: li
         sink.publish(epoch, ready)
         listed = [call for call in asked if call.startswith("list")]
         assert len(listed) == (2 if epoch == 0 else 0), "leftovers are looked for once"
-    assert sorted(asked) == sorted(["look", "make", "move"] * 3), "three requests for each file"
+    assert sorted(asked) == sorted(["look", "move"] * 3), "two requests for each file"
     assert len(numbers(tmp_path)) == 15
 
 
@@ -359,6 +360,20 @@ def test_files_are_shared_out_in_order() -> None:
     parts = shared_out(some, 4)
     assert [file for part in parts for file in part] == some
     assert sorted(map(len, parts)) == [2, 2, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("folder", "spec"),
+    [
+        ("kind=a", "`kind` = 'a'"),
+        ("Kind=is%2F1/n=3", "`Kind` = 'is/1', `n` = '3'"),
+        ("k=__HIVE_DEFAULT_PARTITION__", "`k` = NULL"),
+        ("k=it%27s %5C %25", "`k` = 'it\\'s \\\\ %'"),
+        ("a=b%3Dc", "`a` = 'b=c'"),
+    ],
+)
+def test_a_new_partition_is_named_to_the_catalog(folder: str, spec: str) -> None:
+    assert partition_spec(folder) == spec
 
 
 @dataclass

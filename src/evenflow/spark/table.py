@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from pyspark.sql import SparkSession
 
@@ -22,6 +23,7 @@ from evenflow.spark.sink import DeltaSink, FrameSink, Sink, Write
 from evenflow.state import ARROW, FileRef, OutputFormat
 
 _FORMATS = (*FILE_FORMATS, "delta")
+_NULL = "__HIVE_DEFAULT_PARTITION__"  # what Spark calls the folder of rows without a value
 
 
 @dataclass(frozen=True)
@@ -140,11 +142,23 @@ class _Adding:
 
     def publish(self, epoch: int, files: Sequence[FileRef]) -> None:
         """Publish one epoch."""
-        known = len(self.files.folders)
+        known = set(self.files.folders)
         self.into.publish(epoch, files)
-        if self.partitioned and len(self.files.folders) > known:
-            self.spark.catalog.recoverPartitions(self.name)
+        if self.partitioned and (new := self.files.folders - known):
+            partitions = " ".join(f"PARTITION ({partition_spec(folder)})" for folder in sorted(new))
+            self.spark.sql(f"ALTER TABLE {self.name} ADD IF NOT EXISTS {partitions}")
         self.spark.catalog.refreshTable(self.name)
+
+
+def partition_spec(folder: str) -> str:
+    """Return how SQL calls the partition of a folder, such as `a=1/b=x%2Fy`: the catalog need not search for it."""
+    pairs = [part.partition("=") for part in folder.split("/")]
+    return ", ".join(f"`{unquote(name).replace('`', '``')}` = {_literal(unquote(value))}" for name, _, value in pairs)
+
+
+def _literal(value: str) -> str:
+    quoted = value.replace("\\", "\\\\").replace("'", "\\'")
+    return "NULL" if value == _NULL else f"'{quoted}'"
 
 
 def _place(column: str, partitions: tuple[str, ...]) -> int:

@@ -103,8 +103,13 @@ def _hand_over(here: RemoteStorage, file: FileRef, there: RemoteStorage, name: s
     found = there.filesystem.get_file_info(target)
     if found.type == fs.FileType.File and found.size == file.size:
         return True
-    _make_parent(there.filesystem, target)
-    move(there.filesystem, path, target)
+    try:
+        move(there.filesystem, path, target)
+    except FileNotFoundError:  # the file, or the folder it goes to
+        if not _is_there(there.filesystem, path):
+            raise
+        _make_parent(there.filesystem, target)
+        move(there.filesystem, path, target)
     return True
 
 
