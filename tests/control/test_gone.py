@@ -206,6 +206,21 @@ class TestBack:
         assert Counter(story.owners) == {0: 2, 1: 2, 2: 2, 3: 2}
         assert story.controller.planned == (ELSEWHERE,)
 
+    def test_while_another_is_gone_it_takes_nothing_from_that_one_as_a_share(self) -> None:
+        story = Story()
+        story.run()
+        without_lane_3(story)
+        story.begin()
+        story.settle()
+        story.controller.lane_gone(2)
+        story.controller.lane_back(3, weights=np.ones(8))
+        reasons = {move.slot: move.reason for move in story.begin()}
+        assert {slot for slot, reason in reasons.items() if reason == "lane 2 is gone"} == {4, 5, 6, 7}
+        story.settle()
+        story.begin()
+        story.settle()
+        assert set(story.owners) == {0, 1, 3}
+
     def test_its_first_windows_do_not_count(self) -> None:
         story = Story(settle_windows=1)
         story.run(2)

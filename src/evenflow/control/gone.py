@@ -24,4 +24,4 @@ def share_of(lane: LaneId, table: RoutingTable, givers: Collection[LaneId], weig
     """Return the moves that give a lane which is back its share of what `givers` have."""
     moves = table.difference(fitted(table, sorted({*givers, lane}), weights))
     why = f"lane {lane} is back and takes its share"
-    return tuple(replace(move, reason=why) for move in moves if move.target == lane)
+    return tuple(replace(move, reason=why) for move in moves if move.target == lane and move.source in givers)
