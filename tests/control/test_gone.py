@@ -107,6 +107,17 @@ class TestGone:
         assert [move.slot for move in story.begin()] == [6, 7]
         assert 3 not in story.owners
 
+    def test_nothing_is_decided_about_it_even_if_it_owns_nothing_and_its_reports_are_there(self) -> None:
+        story = Story([Move(6, 3, 0), Move(7, 3, 1)])
+        story.run(2)
+        story.settle()
+        story.begin()
+        without_lane_3(story)
+        story.report_all()
+        assert len(story.policy.asked) == 1
+        assert story.begin() == ()
+        assert story.controller.table.lanes == (0, 1, 2)
+
     def test_two_lanes_at_once_give_nothing_to_each_other(self) -> None:
         story = Story()
         story.run()

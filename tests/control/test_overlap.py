@@ -233,6 +233,16 @@ class TestAskingAboutAPart:
         story.run(3)
         assert [(view.table.lanes, view.last.epochs) for view in story.policy.asked] == [((0, 1), (4, 5))]
 
+    def test_it_is_shown_the_windows_that_count_for_all_its_lanes_and_no_others(self) -> None:
+        story = story_of(Proposal(), [Move(4, 2, 3)])
+        story.run(3)  # 0 and 1 count for all; B is announced with epoch 2, which counts for lanes 0 and 1
+        story.settle()  # and a window begins anew after it
+        story.controller.request([Move(0, 0, 1)])
+        story.run(2)  # 3 and 4 count for lanes 2 and 3
+        seen = {view.table.lanes: [window.epochs[0] for window in view.windows] for view in story.policy.asked}
+        assert seen[0, 1] == [0, 1, 2]
+        assert seen[2, 3] == [0, 1, 3, 4]
+
     def test_the_memory_of_the_whole_is_not_touched(self) -> None:
         story = story_of(
             Proposal((A,), memory="all"), Proposal((self.relief,), memory="part", not_curable=(1,)), Proposal()
