@@ -17,7 +17,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from evenflow.control import Controller, ControllerState
-from evenflow.errors import DamagedFileError, InputError
+from evenflow.errors import InputError
 from evenflow.lane import LaneConfig
 from evenflow.lane.faults import Faults
 from evenflow.log import QueryLog, label_of
@@ -38,7 +38,18 @@ from evenflow.spark.route import Router
 from evenflow.spark.said import Options, Said, checked_mode, checked_trigger, text_of
 from evenflow.spark.sink import Write
 from evenflow.spark.telling import tell_start
-from evenflow.state import Checkpoint, Folder, Identity, Retries, below, has_scheme, home_of, query_at, spark_path
+from evenflow.state import (
+    Checkpoint,
+    Folder,
+    Identity,
+    Retries,
+    SparkLog,
+    below,
+    has_scheme,
+    home_of,
+    query_at,
+    spark_path,
+)
 
 if TYPE_CHECKING:
     from evenflow.spark.stream import StatefulStream
@@ -232,10 +243,11 @@ class StreamWriter:
         log = QueryLog(label_of(self._name, query_id))
         retries.query = log.query
         _refuse_what_runs(checkpoint)
-        _refuse_lost_offsets(checkpoint, location)
+        spark_log = SparkLog.at(below(location, _SPARKS_PART), retries)
+        checkpoint.refuse_if_lost(spark_log)
         address = Folder.at(location).storage.address("")
         sink = outlet.open(checkpoint.folder.location, Mark(query_id, address, time.time()))
-        for remark in checkpoint.take_over():  # another driver that is at it ends with its next step
+        for remark in checkpoint.take_over(spark_log):  # another driver that is at it ends with its next step
             log.warning(remark)
         base = LaneConfig(
             0,
@@ -367,19 +379,6 @@ def _refuse_what_runs(checkpoint: Checkpoint) -> None:
         raise InputError(
             f"the query of checkpoint {checkpoint.folder.location} is running in this session: stop it first, "
             f"or choose another checkpointLocation"
-        )
-
-
-def _refuse_lost_offsets(checkpoint: Checkpoint, location: str) -> None:
-    """Refuse to go on without Spark's part of the checkpoint: it would count from 0, and such epochs are skipped."""
-    last = checkpoint.recover().last_accepted
-    folder = Folder.at(location)
-    if last >= 0 and not folder.exists(f"{_SPARKS_PART}/offsets/{last}"):
-        raise DamagedFileError(
-            f"checkpoint {folder.storage.address('')}: epoch {last} was accepted, but Spark's own part of the "
-            f"checkpoint, {folder.storage.address(_SPARKS_PART)}, does not know it (offsets/{last} is missing). "
-            f"Restore that folder, or start with a new checkpoint location; the query then reads its source from the "
-            f"beginning. Nothing was changed."
         )
 
 

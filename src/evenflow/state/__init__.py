@@ -6,11 +6,12 @@ them in the order that makes every crash harmless. Lanes need `Folder`, `naming`
 decides what counts.
 """
 
-from evenflow.state.checkpoint import Checkpoint, CheckpointOptions, Recovery, home_of, query_at
+from evenflow.state.checkpoint import Checkpoint, CheckpointOptions, home_of, query_at
 from evenflow.state.files import FileRef, Folder
 from evenflow.state.holdings import SlotSources
 from evenflow.state.naming import block_name, handoff_name, output_name, work_name
 from evenflow.state.outputs import ARROW, OutputFormat, read_output, write_output
+from evenflow.state.power_cut import SparkLog
 from evenflow.state.records import (
     Advance,
     Block,
@@ -22,6 +23,7 @@ from evenflow.state.records import (
     Segment,
     SlotRef,
 )
+from evenflow.state.recovery import Recovery
 from evenflow.state.retrying import Retries, RetryingStorage
 from evenflow.state.slotfiles import read_slots, write_slots
 from evenflow.state.snapshots import SnapshotOptions
@@ -49,6 +51,7 @@ __all__ = [
     "SlotRef",
     "SlotSources",
     "SnapshotOptions",
+    "SparkLog",
     "Storage",
     "below",
     "block_name",

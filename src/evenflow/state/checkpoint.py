@@ -23,12 +23,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from evenflow.errors import CheckpointMismatchError, ProtocolError
-from evenflow.model import Epoch, LaneId, RoutingTable, SlotId
-from evenflow.model.slots import IntArray, frozen_array
+from evenflow.errors import ProtocolError
+from evenflow.model import Epoch, LaneId, SlotId
+from evenflow.model.slots import IntArray
 from evenflow.state import naming
 from evenflow.state.files import FileRef, Folder
-from evenflow.state.holdings import SlotSources
 from evenflow.state.ledger import Ledger
 from evenflow.state.loading import load
 from evenflow.state.naming import (
@@ -38,12 +37,12 @@ from evenflow.state.naming import (
     IDENTITY,
     PUBLISHED,
     RECORDS,
-    RUNS,
     Run,
-    claim_of,
     record_name,
     record_of,
 )
+from evenflow.state.ownership import SUBFOLDER, as_of, refuse_other, refuse_strangers
+from evenflow.state.power_cut import SourceLog, loss_in
 from evenflow.state.records import (
     Accepted,
     Base,
@@ -54,22 +53,13 @@ from evenflow.state.records import (
     Published,
     Record,
 )
+from evenflow.state.recovery import Recovery
 from evenflow.state.retrying import Retries
 from evenflow.state.runs import claimed, refuse_if_taken_over
 from evenflow.state.snapshots import SnapshotOptions
 from evenflow.state.storage import TEMPORARY, NameTakenError, below
-from evenflow.state.succession import Difference, differences, remarks, succeeded
+from evenflow.state.succession import remarks, succeeded
 from evenflow.state.written import WrittenRecords
-
-SUBFOLDER = "evenflow"
-
-# What must be as it was when a query starts again from its checkpoint: what to call it, and how to change it back.
-_COMPARED = {
-    "keys": ("key columns", "give keyed() the same columns in the same order"),
-    "key_types": ("types of the key columns", "cast the keys to the types they had"),
-    "slots": ("number of slots", "give balance() the same slots"),
-    "output_mode": ("output mode", "give outputMode() the mode of before"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,57 +71,6 @@ class CheckpointOptions:
     snapshots: SnapshotOptions = field(default_factory=SnapshotOptions)
     base_bytes: int = 1 << 16
     base_ratio: float = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """Where the query stands, by its records; what is read off it later is as it is then."""
-
-    ledger: Ledger
-
-    @property
-    def table(self) -> RoutingTable | None:
-        """The routing table of the newest accepted epoch."""
-        return None if self.ledger.newest is None else self.ledger.newest.table()
-
-    @property
-    def newest(self) -> EpochRecord | None:
-        """The record of the newest accepted epoch."""
-        return self.ledger.newest
-
-    @property
-    def last_accepted(self) -> Epoch:
-        """The newest accepted epoch, -1 if there is none."""
-        return self.ledger.accepted
-
-    @property
-    def last_published(self) -> Epoch:
-        """The epoch up to which the sink has everything, -1 if there is none."""
-        return self.ledger.published
-
-    @property
-    def frontier(self) -> Epoch:
-        """The last epoch that every slot has reached, -1 if there is none."""
-        return self.ledger.frontier
-
-    @property
-    def slot_versions(self) -> IntArray:
-        """The committed version of each slot, -1 for none."""
-        return frozen_array(self.ledger.slot_versions, int)
-
-    @property
-    def pending(self) -> list[EpochRecord]:
-        """The accepted epochs that some slot has not reached, oldest first."""
-        return list(self.ledger.pending.values())
-
-    @property
-    def unpublished(self) -> list[tuple[Epoch, tuple[FileRef, ...]]]:
-        """The epochs up to the frontier that the sink does not have, oldest first, with their outputs by lane."""
-        return self.ledger.unpublished()
-
-    def sources(self, slot: SlotId) -> SlotSources:
-        """Return what it takes to rebuild a slot at its committed version."""
-        return self.ledger.sources(slot)
 
 
 class Checkpoint:
@@ -165,24 +104,34 @@ class Checkpoint:
         options = options or CheckpointOptions()
         folder = Folder.at(below(location, SUBFOLDER), durable=durable, retries=retries)
         if not folder.exists(IDENTITY):
-            _refuse_strangers(Folder.at(location, retries=retries), folder)
+            refuse_strangers(Folder.at(location, retries=retries), folder)
             with suppress(NameTakenError):  # whoever was faster; it is compared below
                 folder.write_json(IDENTITY, identity, exclusive=True)
         stored = folder.read_json(IDENTITY, Identity)
         ledger = load(folder, stored.slots, options.snapshots)
-        _refuse_other(folder, _as_of(stored, ledger), identity)
+        refuse_other(folder, as_of(stored, ledger), identity)
         return cls(folder, msgspec.structs.replace(stored, contents=identity.contents), ledger, options)
 
-    def take_over(self) -> list[str]:
+    def refuse_if_lost(self, source: SourceLog) -> None:
+        """Raise if input is gone that nobody can hand over again; nothing is changed."""
+        loss_in(self.folder, self._ledger, source)
+
+    def take_over(self, source: SourceLog | None = None) -> list[str]:
         """Begin a run: from here on this one writes, and whoever has written until now is stopped by its next step.
 
-        Return what is to be said if the query was changed since the run before.
+        Epochs whose input is not whole any more are given back: `source` hands them over again. Return what is to be
+        said of that, and if the query was changed since the run before.
         """
         run = claimed(self.folder)
         created = self.folder.read_json(IDENTITY, Identity)
         ledger = load(self.folder, created.slots, self.options.snapshots)
-        stored = _as_of(created, ledger)
-        _refuse_other(self.folder, stored, self.identity)
+        stored = as_of(created, ledger)
+        refuse_other(self.folder, stored, self.identity)
+        loss = None if source is None else loss_in(self.folder, ledger, source)
+        if loss is not None and source is not None:
+            # In this order: whoever dies in between finds the same loss again.
+            source.hand_over_again(loss.first)
+            ledger.give_back(loss.first)
         ledger.contents = succeeded(stored.contents, self.identity.contents, ledger.accepted + 1)
         written = WrittenRecords()
         for folder, number, record in _first_records(ledger):
@@ -192,7 +141,7 @@ class Checkpoint:
         self.identity, self._run = msgspec.structs.replace(stored, contents=ledger.contents), run
         self._ledger, self._records = ledger, written
         self._strays = [ledger.accepted + 1]  # the run before may not be dead yet
-        return list(remarks(stored.contents, ledger.contents))
+        return [*([] if loss is None else [loss.remark]), *remarks(stored.contents, ledger.contents)]
 
     def refuse_if_taken_over(self) -> None:
         """Raise TakenOverError if a later run has taken the checkpoint over: then this one must end."""
@@ -409,7 +358,7 @@ def home_of(location: str) -> str:
 
 def _first_records(ledger: Ledger) -> Iterator[tuple[str, int, Record]]:
     """Yield what a run takes over, as records of its own; they count as soon as the last one, its base, is there."""
-    previous, owners = ledger.frontier, ledger.owners
+    previous, owners = ledger.frontier, () if ledger.reached is None else ledger.reached.owners
     for record in ledger.pending.values() or ([ledger.newest] if ledger.newest else []):
         yield EPOCHS, record.epoch, Accepted(previous, _without_known_owners(record, owners))
         previous, owners = record.epoch, record.owners
@@ -420,46 +369,3 @@ def _first_records(ledger: Ledger) -> Iterator[tuple[str, int, Record]]:
 def _without_known_owners(record: EpochRecord, before: tuple[LaneId, ...]) -> EpochRecord:
     """Return a record as it is stored: without the routing table if it is that of the record before."""
     return msgspec.structs.replace(record, owners=()) if record.owners == before else record
-
-
-def _refuse_strangers(location: Folder, folder: Folder) -> None:
-    """Refuse a location without an identity that holds anything."""
-    inside = [name for top in ("", RUNS, *RECORDS, *naming.DATA) for name in folder.names(top)]
-    files = [name for name in inside if not name.endswith(("/", TEMPORARY))]
-    outside = [name for name in location.names() if name != f"{SUBFOLDER}/" and not name.startswith(".")]
-    if folder.exists(IDENTITY):  # another driver has just created the checkpoint
-        return
-    if any(record_of(name) or claim_of(name) for name in files):
-        raise folder.damaged(IDENTITY, "it is missing, although the checkpoint holds records")
-    if files or outside:
-        found = ", ".join(sorted([f"{SUBFOLDER}/{name}" for name in files] + outside)[:5])
-        raise CheckpointMismatchError(
-            f"checkpoint location {location.storage.address('')} belongs to something else: it holds {found} and no "
-            f"checkpoint of evenflow. Choose an empty or new location; this one was not touched."
-        )
-
-
-def _refuse_other(folder: Folder, stored: Identity, identity: Identity) -> None:
-    """Refuse a query that is not the one that wrote the checkpoint, field by field."""
-    found = [
-        Difference(f"{what}: was {_shown(getattr(stored, name))}, is {_shown(getattr(identity, name))}", remedy)
-        for name, (what, remedy) in _COMPARED.items()
-        if getattr(stored, name) != getattr(identity, name)
-    ]
-    found += differences(stored.contents, identity.contents)
-    if not found:
-        return
-    whats, remedies = "; ".join(each.what for each in found), ", ".join(dict.fromkeys(each.remedy for each in found))
-    raise CheckpointMismatchError(
-        f"checkpoint {folder.storage.address('')} is of another query, or of this one before it was changed "
-        f"({whats}). To go on from it, {remedies}; or start with a new checkpoint location. It was not touched."
-    )
-
-
-def _as_of(created: Identity, ledger: Ledger) -> Identity:
-    """Return the identity as it is now: the contents are those of the run that wrote last."""
-    return created if ledger.contents is None else msgspec.structs.replace(created, contents=ledger.contents)
-
-
-def _shown(value: object) -> str:
-    return ", ".join(value) if isinstance(value, tuple) else str(value)

@@ -143,6 +143,14 @@ class Folder:
             reader = self._reader(ref, verify=verify)
             return [reader.get_batch(index) for index in indices]
 
+    def flaw(self, ref: FileRef) -> str | None:
+        """Return what is wrong with a file, None if it is as it was written."""
+        try:
+            self._checked(ref)
+        except DamagedFileError as error:
+            return str(error).partition(" is damaged: ")[2].removesuffix(f" {_ADVICE}").rstrip(".")
+        return None
+
     def write_json(self, name: str, value: msgspec.Struct, *, exclusive: bool = False) -> FileRef:
         """Write a record in its envelope; with `exclusive`, one that is there stays: NameTakenError."""
         payload = msgspec.json.encode(value)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from evenflow.errors import ProtocolError
@@ -32,7 +33,7 @@ NEVER: Epoch = -1
 class Ledger:
     """The sum of all records. `pending` are the epochs after the frontier, ascending; `outputs` those not published.
 
-    `owners` is the routing table of the frontier's epoch, empty before the first.
+    `reached` is the record of the frontier's epoch, without its blocks.
     """
 
     slot_versions: IntArray
@@ -42,7 +43,7 @@ class Ledger:
     published: Epoch = NEVER
     frontier: Epoch = NEVER
     newest: EpochRecord | None = None
-    owners: tuple[LaneId, ...] = ()
+    reached: EpochRecord | None = None
     pending: dict[Epoch, EpochRecord] = field(default_factory=dict)
     outputs: dict[Epoch, tuple[tuple[LaneId, FileRef], ...]] = field(default_factory=dict)
     contents: Contents | None = None  # what the state is made of; None: as when the checkpoint was created
@@ -70,7 +71,7 @@ class Ledger:
             sequence=base.sequence,
             accepted=base.accepted,
             frontier=base.frontier,
-            owners=base.owners,
+            reached=base.reached,
             outputs=dict(base.outputs),
             contents=base.contents,
         )
@@ -93,7 +94,7 @@ class Ledger:
             sequence=self.sequence,
             frontier=self.frontier,
             accepted=self.accepted,
-            owners=self.owners,
+            reached=self.reached,
             slot_versions=tuple(self.slot_versions.tolist()),
             state_rows=tuple(self.holdings.state_rows.tolist()),
             files=tuple(self.files.ref(number) for number in kept),
@@ -133,6 +134,15 @@ class Ledger:
         self.outputs.setdefault(record.epoch, ())
         self.newest, self.accepted = record, record.epoch
 
+    def give_back(self, first: Epoch) -> None:
+        """Forget the epochs from one on; no slot may have passed any of them."""
+        for epoch in [epoch for epoch in self.pending if epoch >= first]:
+            record = self.pending.pop(epoch)
+            del self.outputs[epoch]
+            self._blocks.difference_update(block.file.name for block in record.blocks)
+        self.newest = next(reversed(self.pending.values()), self.reached)
+        self.accepted = NEVER if self.newest is None else self.newest.epoch
+
     # --- committing ----------------------------------------------------------------------------------------------
 
     def checked(self, lanes: Iterable[LaneCommit]) -> list[Step]:
@@ -160,7 +170,7 @@ class Ledger:
         lowest = int(self.slot_versions.min())
         for epoch in [epoch for epoch in self.pending if epoch <= lowest]:
             record = self.pending.pop(epoch)
-            self.frontier, self.owners = epoch, record.owners
+            self.frontier, self.reached = epoch, msgspec.structs.replace(record, blocks=())
             names = [block.file.name for block in record.blocks]
             self._blocks.difference_update(names)
             self.files.discard(names)

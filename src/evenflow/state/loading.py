@@ -91,7 +91,7 @@ def _epochs(folder: Folder, run: Run, numbers: list[int], base: Base) -> list[Ep
     if newest < base.accepted:
         raise folder.damaged(record_name(EPOCHS, base.accepted, run), "it is missing, although it was accepted")
     records: list[EpochRecord] = []
-    last, owners = base.frontier, base.owners
+    last, owners = base.frontier, () if base.reached is None else base.reached.owners
     for number in numbers:
         if number <= base.frontier and number != newest:
             continue

@@ -177,13 +177,13 @@ class Parts(Record, frozen=True):
 class Base(Record, frozen=True):
     """All commit entries up to `sequence`, folded into what they come to; `files` are what parts call by a number.
 
-    `owners` is the routing table of epoch `frontier`, `state_rows` how many rows each slot's state has.
+    `reached` is the record of epoch `frontier`, without its blocks; `state_rows` how many rows each slot's state has.
     """
 
     sequence: int
     frontier: Epoch
     accepted: Epoch
-    owners: tuple[LaneId, ...]
+    reached: EpochRecord | None
     slot_versions: tuple[Epoch, ...]
     state_rows: tuple[int, ...]
     files: tuple[FileRef, ...]
