@@ -1,6 +1,6 @@
 """What the state of a user's operator costs per epoch: one slot with many entries of which a few are touched.
 
-    python benchmarks/user_state.py [--entries 100000] [--touched 10]
+    python -m benchmarks.user_state [--entries 100000] [--touched 10]
 
 CPU seconds of one process, so that other work on the machine does not count.
 """

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenflow.operators.slot_state import ENTRIES, LiveState, RestingState, StateRow
+from evenflow.operators import slot_state
+from evenflow.operators.slot_state import ENTRIES, PACK, LiveState, RestingState, StateRow
 from evenflow.operators.stored_state import StateCodec
 from evenflow.operators.tracked import Tracked
 
@@ -147,6 +148,7 @@ def carry_out(state: Any, what: str, one: Any, two: Any) -> None:  # noqa: C901,
         state[one] = state[one]
 
 
+@pytest.mark.parametrize("row_bytes", [64, 0])  # with 0, entries are hardly ever written together
 @pytest.mark.parametrize("kind", KINDS)
 @given(
     epochs=st.lists(
@@ -158,7 +160,13 @@ def carry_out(state: Any, what: str, one: Any, two: Any) -> None:  # noqa: C901,
     )
 )
 @settings(max_examples=120, deadline=None)
-def test_what_is_written_is_the_state(kind: str, epochs: list[tuple[list[Any], str]]) -> None:
+def test_what_is_written_is_the_state(kind: str, row_bytes: int, epochs: list[tuple[list[Any], str]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(slot_state, "_ROW_BYTES", row_bytes)
+        live_through(kind, epochs)
+
+
+def live_through(kind: str, epochs: list[tuple[list[Any], str]]) -> None:
     slot, plain = Slot(KINDS[kind]()), KINDS[kind]()
     for operations, end in epochs:
         if "snapshot" in end and slot.written.head:
@@ -182,7 +190,7 @@ def test_what_is_written_is_the_state(kind: str, epochs: list[tuple[list[Any], s
 
 def test_only_entries_that_have_changed_are_written() -> None:
     slot = Slot({str(at): [at] for at in range(1000)} | {"number": 1})
-    assert len(slot.end_epoch()) == 1002
+    assert [row.place for row in slot.end_epoch()] == [None, PACK]
     slot.state["7"].append(8)
     slot.state["8"].append(9)
     slot.state["8"].pop()
@@ -199,9 +207,9 @@ def test_only_entries_that_have_changed_are_written() -> None:
 
 
 def test_a_dictionary_that_is_made_anew_is_compared_with_the_one_before() -> None:
-    slot = Slot({at: (at,) for at in range(100)})
+    slot = Slot({at: (f"{at:0100}",) for at in range(100)})
     slot.end_epoch()
-    rows = slot.end_epoch({at: (at,) for at in range(100) if at != 50} | {100: 1})
+    rows = slot.end_epoch({at: (f"{at:0100}",) for at in range(100) if at != 50} | {100: 1})
     assert [row.place for row in rows] == [50, 100]
     slot.end_epoch({at: (at,) for at in reversed(range(5))})
     slot.check({at: (at,) for at in reversed(range(5))})
@@ -265,7 +273,7 @@ def test_counts_are_counted() -> None:
     slot.check(Counter({"a": 5, "b": 0, "c": 1}))
     state = slot.state
     state += Counter("c")
-    assert len(slot.end_epoch(state)) == 2  # b, which has no count, is gone
+    slot.end_epoch(state)  # b, which has no count, is gone
     slot.check(Counter({"a": 5, "c": 2}))
     assert slot.state.most_common(1) == [("a", 5)]
 
@@ -321,28 +329,62 @@ def test_an_older_state_is_upgraded_as_a_whole_and_written_anew() -> None:
     slot.live = LiveState.woken(slot.codec, 2, slot.written, upgrade)
     assert seen == [({"a": 1, "b": 2, "c": 3}, 1)]
     rows = slot.end_epoch()
-    assert [row.place for row in rows] == [None, 0, 1, 2, 3, 4]
+    assert [row.place for row in rows] == [None, PACK]
     assert {row.stored.version for row in slot.written.rows(slot.codec) if row.stored} == {2}
     assert slot.written.load(slot.codec) == {"a": [1], "c": [3]}
     assert slot.end_epoch() == []
+
+
+def test_what_is_less_is_written_entries_or_all() -> None:
+    small, large = Slot(dict.fromkeys(range(1000), 1)), Slot({at: [f"{at:01000}"] for at in range(1000)})
+    for slot in (small, large):
+        slot.end_epoch()
+        for at in range(500):
+            slot.state[at] = at if slot is small else slot.state[at] + ["more"]
+        rows = slot.end_epoch()
+        assert [row.place for row in rows] == ([PACK] if slot is small else list(range(500)))
+
+
+def test_values_that_change_all_the_time_are_not_compared_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    slot, compared = Slot({at: [at] for at in range(1000)}), 0
+
+    def counted(live: LiveState, value: Any) -> int:
+        nonlocal compared
+        compared += 1
+        return mark(live, value)
+
+    mark = LiveState._mark_of
+    monkeypatch.setattr(LiveState, "_mark_of", counted)
+    slot.live.value.tracker.mark = lambda value: counted(slot.live, value)
+    for _ in range(20):
+        for value in slot.state.values():
+            value.append(1)
+        assert [row.place for row in slot.end_epoch()][-1] == PACK
+    assert 1000 < compared < 5000
+    for epoch in range(20):  # and once few do, they are found
+        for value in slot.state.values():
+            if value[0] == 7:
+                value.append(epoch)
+        rows = slot.end_epoch()
+    assert [row.place for row in rows] == [7]
 
 
 def test_size_follows_what_is_written() -> None:
     slot = Slot({at: f"{at:0100}" for at in range(100)})
     slot.end_epoch()
     assert slot.live.size == slot.written.size
-    for at in range(0, 100, 2):
+    for at in range(0, 20, 2):
         slot.state[at] = f"{at:0300}"
-    slot.end_epoch()
-    assert slot.live.size == slot.written.size
+    assert len(slot.end_epoch()) == 10
+    assert slot.live.size == pytest.approx(12_700, rel=0.1)
     slot.snapshot()
-    assert slot.live.size == slot.written.size
-    for at in range(50):
+    assert slot.live.size == slot.written.size == pytest.approx(12_700, rel=0.1)
+    for at in range(50, 70):
         del slot.state[at]
-    slot.end_epoch()
-    assert slot.live.size == pytest.approx(11_000, rel=0.1)
+    assert len(slot.end_epoch()) == 20
+    assert slot.live.size == pytest.approx(10_300, rel=0.1)
     slot.snapshot()
-    assert slot.live.size == slot.written.size == pytest.approx(11_000, rel=0.1)
+    assert slot.live.size == slot.written.size == pytest.approx(10_300, rel=0.1)
     slot.state.clear()
     slot.end_epoch()
     slot.snapshot()

@@ -13,7 +13,6 @@ written anew, all of it.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -31,11 +30,15 @@ from evenflow.operators.tracked import (
     fill,
     is_fixed,
     is_trackable,
+    same,
     succeeding,
     tracked,
 )
 
 ENTRIES = "entries"  # kind of a head: a dictionary without its entries, which have rows of their own
+_ROW_BYTES = 64  # what a row takes beside a value that is packed
+_COARSE = 8
+_SIZE_BITS = 48
 PACK = -(1 << 63)  # the place of the row that holds many entries; its key is their places, as runs
 
 
@@ -170,7 +173,7 @@ class LiveState:
     def __init__(self, codec: StateCodec, version: int, value: Any, buried: set[int] | None = None) -> None:
         """Take a state of which nothing is stored yet; `buried`: places of entries that are stored and do not count."""
         self._codec, self._version = codec, version
-        self._head: bytes | None = None  # tells the head that is stored from others
+        self._head: int | None = None  # tells the head that is stored from others
         self._buried: set[int] = set() if buried is None else buried
         self.value, self.size = value, 0
         if is_trackable(value):
@@ -225,8 +228,7 @@ class LiveState:
         """Return all of the state."""
         rows = [StateRow(None, None, self._stored_head())]
         if isinstance(self.value, Tracked):
-            places = list(map(self.value.tracker.places.__getitem__, self.value))
-            rows.append(packed(self.value.plain(), places, self._codec, self._version))
+            rows.append(self._packed(self.value))
         self.size = sum(map(_size, rows))
         return rows
 
@@ -244,7 +246,7 @@ class LiveState:
         tracker.gone, self._buried = self._buried, set()
         return tracked(state, tracker)
 
-    def _mark_of(self, value: Any) -> bytes:
+    def _mark_of(self, value: Any) -> int:
         return _mark(self._codec.store(value, self._version))
 
     def _stored_head(self) -> StoredState:
@@ -254,26 +256,58 @@ class LiveState:
         return StoredState(ENTRIES, stored.data, self._version)
 
     def _changed_entries(self, entries: Tracked) -> list[StateRow]:
-        tracker, count = entries.tracker, max(1, len(entries))
-        rows = [StateRow(place, None, None) for place in sorted(tracker.gone)]
-        self.size -= self.size * len(rows) // (count + len(rows))  # as if all had the same size; `rows` makes it exact
-        places = tracker.places
-        for key in sorted((key for key in tracker.candidates if key in places), key=places.__getitem__):
+        """Return rows of the entries that have changed; of all, as one, where that is less."""
+        tracker = entries.tracker
+        gone, count, size = sorted(tracker.gone), len(entries) + len(tracker.gone), self.size
+        most = size * count // (size + _ROW_BYTES * count) if count else 0  # so many rows are as much as one for all
+        changed = self._changed_keys(entries, most - len(gone))
+        if len(changed) + len(gone) > most:
+            tracker.packed(entries.raw())
+            row = self._packed(entries)
+            self.size = _size_of(self._head or 0) + _size(row)
+            return [row]
+        rows = [StateRow(place, None, None) for place in gone]
+        self.size -= size * len(rows) // max(1, count)  # as if all had the same size; a pack makes it exact
+        for key in sorted(changed, key=tracker.places.__getitem__):
             value, before = entries.raw_value(key), tracker.touched.get(key, SHOWN)
             stored = self._codec.store(value, self._version)
-            mark = _mark(stored)
             was = tracker.marks[key] if before is SHOWN else None if before is NEW else self._mark_of(before)
             if is_fixed(value):
                 tracker.marks.pop(key, None)
             else:
-                tracker.marks[key] = mark
-            if mark != was:
-                row = StateRow(places[key], self._codec.store(_own_key(entries, key)).data, stored)
+                tracker.marks[key] = _mark(stored)
+            if _mark(stored) != was:
+                row = StateRow(tracker.places[key], self._codec.store(_own_key(entries, key)).data, stored)
                 self.size += _size(row) if was is None else len(stored.data) - _size_of(was)
                 rows.append(row)
         tracker.settled()
         self.size = max(0, self.size)  # entries that share something are smaller together than apart
         return rows
+
+    def _changed_keys(self, entries: Tracked, most: int) -> list[Any]:
+        """Return the keys of entries that have changed, or may have; if they are more than `most`, not all of them."""
+        tracker = entries.tracker
+        changed: list[Any] = []
+        compared: list[tuple[Any, Any]] = []
+        for key in tracker.candidates & tracker.places.keys():
+            before = tracker.touched.get(key, SHOWN)
+            if before is NEW or (before is SHOWN and tracker.marks[key] is None):
+                changed.append(key)
+            elif before is SHOWN or not same(before, entries.raw_value(key)):
+                compared.append((key, before))
+        tracker.coarse = max(0, tracker.coarse - 1)
+        for key, before in compared if len(changed) <= most else ():
+            was = tracker.marks[key] if before is SHOWN else self._mark_of(before)
+            if self._mark_of(entries.raw_value(key)) != was:
+                changed.append(key)
+                if len(changed) > most:
+                    tracker.coarse = _COARSE
+                    break
+        return changed
+
+    def _packed(self, entries: Tracked) -> StateRow:
+        places = list(map(entries.tracker.places.__getitem__, entries))
+        return packed(entries.plain(), places, self._codec, self._version)
 
 
 class _Probe:
@@ -298,14 +332,13 @@ def _own_key(entries: Tracked, key: Any) -> Any:
     return probe.found if probe in entries else key
 
 
-def _mark(stored: StoredState) -> bytes:
-    """Return what tells stored values apart, and how many bytes they are."""
-    digest = hashlib.blake2b(stored.data, digest_size=16, salt=stored.kind.encode()).digest()
-    return digest + len(stored.data).to_bytes(8, "big")
+def _mark(stored: StoredState) -> int:
+    """Return what tells stored values apart in this process, and how many bytes they are."""
+    return (hash(stored.data) ^ hash(stored.kind)) << _SIZE_BITS | len(stored.data)
 
 
-def _size_of(mark: bytes) -> int:
-    return int.from_bytes(mark[16:], "big")
+def _size_of(mark: int) -> int:
+    return mark & ((1 << _SIZE_BITS) - 1)
 
 
 def _size(row: StateRow) -> int:

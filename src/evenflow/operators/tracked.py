@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 
 Plain: TypeAlias = "dict[Any, Any]"
-Mark: TypeAlias = Callable[[Any], bytes]  # what tells a value from others when it is stored
+Mark: TypeAlias = Callable[[Any], int]  # what tells a value from others when it is stored
 if TYPE_CHECKING:
     _Dictionary = dict[Any, Any]
 else:
@@ -35,6 +35,18 @@ _UNTOUCHED = object()
 _EXACT = frozenset({int, bool, str, bytes, type(None)})  # equal ones are stored alike
 
 
+def same(was: Any, value: Any) -> bool:
+    """Tell whether two fixed values are known to be stored alike."""
+    if was is value:
+        return True
+    kind = type(was)
+    if kind is not type(value):
+        return False
+    if kind is tuple:
+        return len(was) == len(value) and all(map(same, was, value))
+    return kind in _EXACT and bool(was == value)
+
+
 def is_fixed(value: Any) -> bool:
     """Tell whether a value cannot be changed in place."""
     kind = type(value)
@@ -44,16 +56,17 @@ def is_fixed(value: Any) -> bool:
 class Tracker:
     """What is known of the entries of one dictionary since they were last stored."""
 
-    __slots__ = ("_high", "_low", "all_shown", "gone", "mark", "marks", "places", "touched")
+    __slots__ = ("_high", "_low", "all_shown", "coarse", "gone", "mark", "marks", "places", "touched")
 
     def __init__(self, mark: Mark, low: int = 0, high: int = 0) -> None:
         """Start with no entry; the next places are below `low` and from `high` on."""
         self.mark = mark
         self.places: dict[Hashable, int] = {}
-        self.marks: dict[Hashable, bytes | None] = {}  # of all whose value is not fixed; None: not needed so far
+        self.marks: dict[Hashable, int | None] = {}  # of all whose value is not fixed; None: not known
         self.touched: dict[Hashable, Any] = {}  # NEW, SHOWN, or the fixed value that was stored
         self.gone: set[int] = set()  # places that are stored and not used any more
         self.all_shown = False
+        self.coarse = 0  # as often what is handed out is taken for changed: comparing it did not pay
         self._low, self._high = low, high
 
     def add(self, key: Hashable, *, first: bool = False) -> None:
@@ -93,9 +106,16 @@ class Tracker:
         self.gone.clear()
         self.all_shown = False
 
+    def packed(self, values: Iterable[tuple[Any, Any]]) -> None:
+        """Note that all is stored as it is, and that nobody has looked at each entry."""
+        self.settled()
+        self.marks = {key: None for key, value in values if type(value) not in _FIXED and not is_fixed(value)}
+
     def successor(self) -> Tracker:
         """Return the tracker of a dictionary that takes this one's place: no place comes again."""
-        return Tracker(self.mark, self._low, self._high)
+        next_one = Tracker(self.mark, self._low, self._high)
+        next_one.coarse = self.coarse
+        return next_one
 
     @property
     def stored_places(self) -> set[int]:
@@ -120,7 +140,7 @@ class Tracked(_Dictionary):
 
     def __new__(cls, *_: Any, **__: Any) -> Any:
         made = super().__new__(cls)
-        made.tracker = Tracker(lambda _: b"")  # of one that user code makes, nobody wants to know
+        made.tracker = Tracker(lambda _: 0)  # of one that user code makes, nobody wants to know
         return made
 
     @property
@@ -159,15 +179,15 @@ class Tracked(_Dictionary):
         tracker = self.tracker
         if key not in tracker.touched and not is_fixed(value):
             tracker.touched[key] = SHOWN
-            if tracker.marks.get(key) is None:
+            if tracker.marks.get(key) is None and not tracker.coarse:
                 tracker.marks[key] = tracker.mark(value)
 
     def _show_all(self) -> None:
         tracker = self.tracker
         if not tracker.all_shown:
             tracker.all_shown = True
-            for key, mark in tracker.marks.items():
-                if mark is None and tracker.touched.get(key) is not NEW:
+            for key, mark in () if tracker.coarse else tracker.marks.items():
+                if mark is None and tracker.touched.get(key, SHOWN) is SHOWN:
                     tracker.marks[key] = tracker.mark(self.raw_value(key))
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -350,8 +370,8 @@ def succeeding(state: Plain, before: Tracked) -> Tracked:
         elif known is not _UNTOUCHED:
             new.touched[key] = known
         else:
-            was, value = stored(before, key), state[key]
-            if was is not value and not (type(was) is type(value) in _EXACT and was == value):
+            was = stored(before, key)
+            if not same(was, state[key]):
                 new.touched[key] = was
     new.gone = old.stored_places.difference(places)
     return tracked(state, new)
