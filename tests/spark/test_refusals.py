@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -354,3 +355,24 @@ def test_executors_without_evenflow_are_told_of(bench: Bench, tmp_path: Path) ->
     finally:
         context.pythonExec = usual
     bench.no_jobs_are_left()
+
+
+def test_a_port_that_is_taken(untouched: Bench) -> None:
+    context = untouched.spark.sparkContext
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.MonkeyPatch.context() as patch:
+        conf = context.getConf().set("spark.port.maxRetries", "0")
+        patch.setattr(type(context), "getConf", lambda _: conf)
+        port = taken.getsockname()[1]
+        writer = untouched.writer(totals(untouched.stream()).balance(lanes=2)).option("evenflow.driver.port", port)
+        with pytest.raises(InputError, match=rf"ports {port} to {port} are all in use"):
+            writer.start(str(untouched.out))
+
+
+def test_a_fixed_port_is_where_lanes_connect(bench: Bench) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    bench.feed(one_bid_per_key(0))
+    writer = bench.writer(totals(bench.stream()).balance(lanes=2, slots=8)).option("evenflow.driver.port", port)
+    query = bench.started(writer.start(str(bench.out)))
+    query.processAllAvailable()
+    assert port <= query._engine.links.address[1] <= port + 16

@@ -72,7 +72,7 @@ def _serve(config: LaneConfig, hello: Hello, link: LaneEnd, log: QueryLog) -> No
     with ThreadPoolExecutor(_BACKGROUND, thread_name_prefix="evenflow-state") as background:
         folder = Folder.at(config.location, durable="content", retries=config.retries)  # the commit settles the names
         worker = LaneWorker(config, hello.token, folder, faults, background=background)
-        with contextlib.suppress(EOFError, ConnectionError):
+        with contextlib.suppress(EOFError, OSError):  # of the link: what handling raises is an answer
             while True:
                 answers = []
                 if not worker.is_moving_state or link.has_news(_LOOK_S):

@@ -22,6 +22,7 @@ from evenflow.lane import LaneConfig
 from evenflow.lane.faults import Faults
 from evenflow.log import QueryLog, label_of
 from evenflow.spark.conductor import Conductor
+from evenflow.spark.driver_socket import driver_socket
 from evenflow.spark.engine import Engine, initial_table
 from evenflow.spark.foreach import row_by_row
 from evenflow.spark.frames import seen_in
@@ -227,6 +228,7 @@ class StreamWriter:
         )
         spark_writer, pace = self._spark_writer(router, location), self._options.rows_per_second()
         port = self._options.driver_port()
+        driver_socket(spark.sparkContext, port)[0].close()  # says now if there is none
         outlet.refuse(query_at(location, retries))
         identity = Identity(
             query_id=str(uuid.uuid4()),
