@@ -289,11 +289,11 @@ class LiveState:
         tracker = entries.tracker
         changed: list[Any] = []
         compared: list[tuple[Any, Any]] = []
-        for key in tracker.candidates & tracker.places.keys():
-            before = tracker.touched.get(key, SHOWN)
+        held = dict.__getitem__
+        for key, before in tracker.candidates():
             if before is NEW or (before is SHOWN and tracker.marks[key] is None):
                 changed.append(key)
-            elif before is SHOWN or not same(before, entries.raw_value(key)):
+            elif before is SHOWN or not same(before, held(entries, key)):
                 compared.append((key, before))
         tracker.coarse = max(0, tracker.coarse - 1)
         for key, before in compared if len(changed) <= most else ():

@@ -122,10 +122,11 @@ class Tracker:
         """The places that are stored, of entries that are there or went."""
         return self.gone | {place for key, place in self.places.items() if self.touched.get(key) is not NEW}
 
-    @property
-    def candidates(self) -> set[Hashable]:
-        """The keys whose entries may differ from what is stored."""
-        return {*self.touched, *self.marks} if self.all_shown else {*self.touched}
+    def candidates(self) -> Iterator[tuple[Hashable, Any]]:
+        """Yield the keys whose entries may differ from what is stored, each with what is known of it."""
+        yield from self.touched.items()
+        if self.all_shown:
+            yield from ((key, SHOWN) for key in self.marks if key not in self.touched)
 
 
 class Tracked(_Dictionary):
