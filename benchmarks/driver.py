@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from benchmarks.played import CountedStorage, PlayedLanes, PlayedSource, PlayedTime
 from evenflow.control import Controller, ControllerOptions
+from evenflow.control.journal import Journal
 from evenflow.lane import LaneConfig
 from evenflow.migration import strategy_named
 from evenflow.model import Contents, Move
@@ -84,7 +85,7 @@ class Stage:
         checkpoint.take_over()
         policy = policy_named(self.policy)
         table = starting_table(policy, self.slots, range(self.lanes))
-        controller = Controller(table, policy, strategy_named("sudden"), ControllerOptions())
+        controller = Controller(table, policy, strategy_named("sudden"), ControllerOptions(), Journal.of_query())
         links = cast("Any", PlayedLanes(self.played))
         operator = cast("Any", None)
         self.engine = Engine(

@@ -1102,6 +1102,15 @@ class TestJournal:
             journal.record(Entry(epoch))
         assert [entry.epoch for entry in journal] == [2, 3, 4]
         assert len(journal) == 3
+        assert journal.dropped == {"Entry": 2}
+
+    def test_what_comes_often_does_not_push_out_what_is_rare(self) -> None:
+        journal = Journal(keep=3)
+        journal.record(Requested(0, ()))
+        for epoch in range(1, 9):
+            journal.record(Entry(epoch))
+        assert [entry.epoch for entry in journal] == [0, 6, 7, 8]
+        assert journal.dropped == {"Entry": 5}
 
 
 class TestOptions:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
+import heapq
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -159,27 +161,39 @@ class LanesChanged(Entry):
 
 AnyEntry = TypeVar("AnyEntry", bound=Entry)
 
+_OF_QUERY = 2_000  # entries of a kind
+_SLOTS_OF_QUERY = 1 << 18
+
 
 @dataclass
 class Journal:
-    """Keeps the newest `keep` entries in order, and the newest load windows, of `keep_slots` slots in all.
+    """Keeps the newest `keep` entries of each kind in order, and the newest load windows, of `keep_slots` slots in all.
 
     Windows are for replaying (`evenflow simulate --replay`) and planning again; entries tell what was made of them.
+    What comes with every epoch does not push out what comes with a move; `dropped` counts what is not kept any more.
     """
 
     keep: int = 100_000
     keep_slots: int = 1 << 19
     heard: Callable[[Entry], None] = lambda _entry: None  # is told of every entry
-    _entries: deque[Entry] = field(init=False)
+    dropped: Counter[str] = field(default_factory=Counter)  # by kind
+    _entries: dict[type[Entry], deque[tuple[int, Entry]]] = field(default_factory=dict)  # numbered as they came
+    _count: int = 0
     _windows: deque[tuple[LoadWindow, RoutingTable]] = field(default_factory=deque)
 
-    def __post_init__(self) -> None:
-        """Start empty."""
-        self._entries = deque(maxlen=self.keep)
+    @classmethod
+    def of_query(cls) -> Journal:
+        """Return the journal of a query that may run for months: some hours of epochs, and moves of as many weeks."""
+        return cls(keep=_OF_QUERY, keep_slots=_SLOTS_OF_QUERY)
 
     def record(self, entry: Entry) -> None:
         """Add one entry."""
-        self._entries.append(entry)
+        kind = type(entry)
+        kept = self._entries.setdefault(kind, deque(maxlen=self.keep))
+        if len(kept) == self.keep:
+            self.dropped[kind.__name__] += 1
+        kept.append((self._count, entry))
+        self._count += 1
         self.heard(entry)
 
     def keep_window(self, window: LoadWindow, table: RoutingTable) -> None:
@@ -203,11 +217,12 @@ class Journal:
 
     def __iter__(self) -> Iterator[Entry]:
         """Go through the entries there are now, oldest first; others may record more meanwhile."""
-        return iter(tuple(self._entries))
+        kinds = [list(kept) for kept in list(self._entries.values())]
+        return (entry for _, entry in heapq.merge(*kinds, key=itemgetter(0)))
 
     def __len__(self) -> int:
         """Return the number of entries kept."""
-        return len(self._entries)
+        return sum(map(len, self._entries.values()))
 
 
 def _plain(entry: Entry) -> dict[str, Any]:

@@ -63,7 +63,7 @@ _CATCH_UP = 2  # epochs that a slot that is behind takes per work, so that the o
 _TOGETHER_S = 0.05  # epochs that take a lane less than this together are folded in one go
 _MOST_LOSSES = 5  # of one lane without progress
 _INSTANT_S = 1e-9  # the span of a lane that has neither worked nor waited
-_ABSENCES = 10_000
+_ABSENCES = 2_000
 
 
 class Sender(Protocol):

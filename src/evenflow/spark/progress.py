@@ -19,8 +19,9 @@ from evenflow.model.slots import IntArray
 from evenflow.state import Advance, EpochRecord
 
 _KEPT = 100  # as many as Spark's recentProgress keeps
-_LATENCIES = 50_000
-_STEPS = 50_000
+_LATENCIES = 20_000
+_STEPS = 20_000
+_SLOTS_OF_STEPS = 1 << 18  # that steps name in all
 
 
 @dataclass
@@ -79,6 +80,11 @@ class Step:
     rows: int
     busy_s: float
 
+    @property
+    def slots(self) -> int:
+        """How many slots it names."""
+        return sum(len(advance.slots) for advance in self.advances)
+
 
 @dataclass
 class _Open:
@@ -103,7 +109,8 @@ class Progress:
     _lanes: dict[LaneId, Done] = field(default_factory=dict)
     _slots: dict[LaneId, SlotColumns] = field(default_factory=dict)  # of each lane the newest, the newest at the end
     _latency_s: deque[tuple[int, float, float]] = field(default_factory=lambda: deque(maxlen=_LATENCIES))
-    _steps: deque[Step] = field(default_factory=lambda: deque(maxlen=_STEPS))
+    _steps: deque[Step] = field(default_factory=deque)
+    _slots_of_steps: int = 0
     _published_s: float = 0.0  # when the newest epoch was published
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -119,13 +126,20 @@ class Progress:
         with self._lock:
             self._lanes[lane] = done
             rows, busy_s = sum(load.rows for load in done.loads), sum(load.busy_s for load in done.loads)
-            self._steps.append(Step(now, lane, done.commit.advances, rows, busy_s))
+            self._keep_step(Step(now, lane, done.commit.advances, rows, busy_s))
             for load in done.loads:
                 if load.epoch in self._open:
                     self._add(self._open[load.epoch], lane, load, now)
             if done.loads:
                 self._slots.pop(lane, None)
                 self._slots[lane] = done.loads[-1].load
+
+    def _keep_step(self, step: Step) -> None:
+        """Keep as many of the newest steps as there is room for, by their number and by the slots they name."""
+        self._steps.append(step)
+        self._slots_of_steps += step.slots
+        while len(self._steps) > 1 and (len(self._steps) > _STEPS or self._slots_of_steps > _SLOTS_OF_STEPS):
+            self._slots_of_steps -= self._steps.popleft().slots
 
     def lanes_are(self, lanes: Iterable[LaneId]) -> None:
         """Forget lanes that are gone."""

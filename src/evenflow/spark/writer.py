@@ -17,6 +17,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from evenflow.control import Controller, ControllerState
+from evenflow.control.journal import Journal
 from evenflow.errors import InputError
 from evenflow.lane import LaneConfig
 from evenflow.lane.faults import Faults
@@ -273,6 +274,7 @@ class StreamWriter:
             options.policy,
             options.strategy,
             options.controller,
+            Journal.of_query(),
         )
         links = LaneLinks(
             spark.sparkContext,

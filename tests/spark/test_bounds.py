@@ -1,0 +1,76 @@
+"""What the driver keeps is bounded: after many epochs it holds no more than after a few hundred."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from benchmarks.driver import Stage
+from evenflow.spark import progress
+
+
+@dataclass
+class Counted:
+    """Counts what can be reached from the driver's objects, by where it hangs."""
+
+    sizes: dict[str, int] = field(default_factory=dict)
+    seen: set[int] = field(default_factory=set)
+
+    def walk(self, thing: Any, where: str) -> None:
+        if id(thing) in self.seen:
+            return
+        self.seen.add(id(thing))
+        if isinstance(thing, np.ndarray):
+            self._add(where, thing.size)
+        elif isinstance(thing, Mapping):
+            self._add(where, len(thing))
+            for value in list(thing.values()):
+                self.walk(value, where)
+        elif isinstance(thing, list | tuple | set | frozenset | deque):
+            self._add(where, len(thing))
+            for value in list(thing):
+                self.walk(value, where)
+        elif type(thing).__module__.startswith("evenflow") and not isinstance(thing, type):
+            for name in _fields(thing):
+                self.walk(getattr(thing, name, None), f"{type(thing).__name__}.{name}")
+
+    def _add(self, where: str, size: int) -> None:
+        self.sizes[where] = self.sizes.get(where, 0) + size
+
+
+def _fields(thing: Any) -> set[str]:
+    slots = {name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())}
+    structs = set(thing.__struct_fields__) if isinstance(thing, msgspec.Struct) else set()
+    return slots | structs | set(getattr(thing, "__dict__", {}))
+
+
+def test_the_driver_keeps_no_more_after_many_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rings are made small for it, so that they are full early."""
+    monkeypatch.setattr(progress, "_STEPS", 100)
+    monkeypatch.setattr(progress, "_LATENCIES", 100)
+    stage = Stage(lanes=3, slots=12)
+    engine = stage.engine
+    engine.journal.keep, engine.journal.keep_slots = 30, 240
+    engine.progress._latency_s = deque(maxlen=100)
+    kept = []
+    try:
+        for _ in range(4):
+            stage.run(150)
+            counted = Counted()
+            with engine._lock:
+                counted.walk(engine, "engine")
+            kept.append(counted.sizes)
+    finally:
+        engine.stop()
+    early, late = kept[1], kept[3]
+    grown = {
+        where: (early.get(where, 0), size) for where, size in late.items() if size > 1.5 * early.get(where, 0) + 60
+    }
+    assert grown == {}
+    assert sum(late.values()) < 1.1 * sum(early.values()) + 200
