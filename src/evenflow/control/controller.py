@@ -274,10 +274,10 @@ class Controller:
     def _adopt(self, weights: npt.ArrayLike | None = None) -> None:
         """Plan for all slots of lanes that are gone to go to others, whatever was planned for them."""
         self._drop(self._moving.queue.slots_for(Origin.GONE), Event.SUPERSEDED)
-        if not self._lanes.gone:
-            return
         takers, loads = self._lanes.takers(self._table), self._loads(weights)
-        self._moving.add([QueuedStep(adoptions(self._table, self._lanes.gone, takers, loads))], Origin.GONE)
+        moves = adoptions(self._table, self._lanes.gone, takers, loads) if self._lanes.gone else ()
+        if moves:
+            self._moving.add([QueuedStep(moves)], Origin.GONE)
 
     def _loads(self, weights: npt.ArrayLike | None) -> npt.ArrayLike:
         return self.slot_shares() if weights is None else weights

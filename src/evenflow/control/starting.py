@@ -47,12 +47,12 @@ class Starting:
 
     def choose(self, steps: Sequence[WaitingStep], under_way: MovesUnderWay) -> None:
         """Go through the next steps of all plans, in order."""
-        self._taken = under_way.busy
+        self._taken, unfinished = under_way.busy, under_way.plans
         self._count([life.move for life in under_way.lives])
         for step in (step for step in steps if step.origin is Origin.GONE):
             self._now(step, step.moves)
         for step in (step for step in steps if step.origin is not Origin.GONE):
-            if step.plan in under_way.plans:
+            if step.plan in unfinished:
                 continue
             if not self.overlap and (under_way or self.begun or self.waits):
                 return
