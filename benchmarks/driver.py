@@ -27,13 +27,13 @@ import pyarrow as pa
 from benchmarks.played import CountedStorage, PlayedLanes, PlayedSource, PlayedTime
 from evenflow.control import Controller, ControllerOptions
 from evenflow.control.journal import Journal
+from evenflow.engine import Engine
 from evenflow.lane import LaneConfig
 from evenflow.migration import strategy_named
 from evenflow.model import Contents, Move
 from evenflow.policies import policy_named, starting_table
-from evenflow.spark.conductor import Conductor
-from evenflow.spark.engine import Engine
 from evenflow.spark.progress import Progress
+from evenflow.spark.shell import Shell
 from evenflow.state import Checkpoint, Identity, files
 
 SIZES = ((16, 256, 2000), (100, 10_000, 2000))
@@ -74,7 +74,7 @@ class Stage:
     active: float = 1.0
     played: PlayedTime = field(default_factory=PlayedTime)
     storage: CountedStorage = field(default_factory=CountedStorage)
-    engine: Engine = field(init=False)
+    shell: Shell = field(init=False)
     epoch: int = 0
 
     def __post_init__(self) -> None:
@@ -88,33 +88,33 @@ class Stage:
         controller = Controller(table, policy, strategy_named("sudden"), ControllerOptions(), Journal.of_query())
         links = cast("Any", PlayedLanes(self.played))
         operator = cast("Any", None)
-        self.engine = Engine(
+        self.shell = Shell(
             spark=cast("Any", None),
             checkpoint=checkpoint,
             controller=controller,
             links=links,
-            conductor=Conductor(checkpoint, controller, links),
+            engine=Engine(checkpoint, controller),
             router=cast("Any", PlayedSource(self.played, np.random.default_rng(1), self.active)),
             sink=cast("Any", NoSink()),
             progress=Progress("id", None),
             config=LaneConfig(0, "memory", operator, pa.schema([]), ("key",), self.slots),
         )
-        self.engine.start()
-        self.engine.start_publishing()
+        self.shell.start()
+        self.shell.start_publishing()
 
     def run(self, epochs: int) -> None:
         """Have so many epochs accepted and published."""
         for _ in range(epochs):
             if self.epoch % MOVE_EVERY == MOVE_EVERY - 1 and self.lanes > 1:
                 self._move()
-            self.engine.on_batch(cast("Any", None), self.epoch)
+            self.shell.on_batch(cast("Any", None), self.epoch)
             self.epoch += 1
-        self.engine.drain()
+        self.shell.drain()
 
     def _move(self) -> None:
-        table, rng = self.engine.controller.table, np.random.default_rng(self.epoch)
+        table, rng = self.shell.controller.table, np.random.default_rng(self.epoch)
         chosen = rng.choice(self.slots, max(1, self.slots // 100), replace=False).tolist()
-        self.engine.request(
+        self.shell.request(
             [Move(slot, int(table.owners[slot]), (int(table.owners[slot]) + 1) % self.lanes) for slot in chosen]
         )
 
@@ -201,7 +201,7 @@ def main() -> None:
         else:
             points = sorted({*(point for point in POINTS if point < epochs), epochs})
             found += [asdict(figure) for figure in measured(stage, points)]
-        stage.engine.stop()
+        stage.shell.stop()
     if profile is not None:
         pstats.Stats(profile).sort_stats("tottime").print_stats(35)
     if options.json:
@@ -209,13 +209,9 @@ def main() -> None:
 
 
 def _profile(stage: Stage, profile: cProfile.Profile) -> None:
-    """Watch what is done under the engine's lock: most of the driver's work is there."""
-    settle = stage.engine._settle  # noqa: SLF001 - to see what takes the time
-
-    def watched() -> None:
-        profile.runcall(settle)
-
-    stage.engine._settle = watched  # type: ignore[method-assign]  # noqa: SLF001
+    """Watch what the loop does: most of the driver's work is there."""
+    handle = stage.shell._handle  # noqa: SLF001 - to see what takes the time
+    stage.shell._handle = lambda events: profile.runcall(handle, events)  # type: ignore[method-assign]  # noqa: SLF001
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ LAYERS: list[set[str]] = [
     {"cli", "dashboard", "testing"},
     {"demo"},
     {"sim", "spark"},
+    {"engine"},
     {"control", "lane"},
     {"policies", "migration", "state", "operators", "workloads", "plot"},
     {"model"},
@@ -37,7 +38,7 @@ FENCED: dict[str, set[str]] = {
 # Beside the package in a checkout, and not in the wheel.
 OUTSIDE = {"papers", "tests", "benchmarks", "tools", "examples"}
 # The decision core must not reach for the world: no clock, no files, no network, no hidden randomness.
-PURE = {"model", "policies", "migration", "control"}
+PURE = {"model", "policies", "migration", "control", "engine"}
 WORLDLY = {"time", "datetime", "os", "pathlib", "socket", "subprocess", "threading", "random", "shutil", "tempfile"}
 
 

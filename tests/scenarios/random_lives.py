@@ -8,7 +8,7 @@
 A step is a batch, a move by hand, a plan for a future epoch, a resize, a restart, the death of a lane, another policy,
 or a while in which lanes go on by themselves. Lanes and driver die at random on top of that. After all of it, and now
 and then on the way, what is held and published is compared with an oracle; that a slot has one owner at every epoch is
-checked all the time. It runs the real engine, conductor, checkpoint, controller and lanes in one process.
+checked all the time. It runs the real engine, its shell, checkpoint, controller and lanes in one process.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from pathlib import Path
 from evenflow.errors import InputError
 from evenflow.model import Move
 from evenflow.policies import Policy, policy_named
-from tests.spark.calculations import CALCULATIONS
-from tests.spark.one_process import SLOTS, Killed, World
+from tests.engine.calculations import CALCULATIONS
+from tests.engine.one_process import SLOTS, Killed, World
 
 STEPS = 100
 _POLICIES: tuple[Callable[[], Policy], ...] = (
@@ -109,11 +109,11 @@ class Life:
             self.world.resize()
 
     def kill(self) -> None:
-        self.world.links.kill(self.rng.choice(self.world.engine.controller.table.lanes))
+        self.world.links.kill(self.rng.choice(self.world.shell.controller.table.lanes))
 
     def change_policy(self) -> None:
         self.world.policy = self.rng.choice(_POLICIES)()
-        self.world.engine.set_policy(self.world.policy)
+        self.world.shell.set_policy(self.world.policy)
 
     def restart(self) -> None:
         """Kill the driver, wherever it is, and start it again."""
@@ -128,11 +128,11 @@ class Life:
         self.world.check_cut()
 
     def _ask(self, not_before: int) -> None:
-        table = self.world.engine.controller.table
+        table = self.world.shell.controller.table
         slots = self.rng.sample(range(SLOTS), self.rng.randint(1, SLOTS))
         moves = [Move(slot, int(table.owners[slot]), self.rng.choice(table.lanes)) for slot in slots]
         with self._restart_if_killed(), contextlib.suppress(InputError):  # a lane that is to go takes no more
-            self.world.engine.request([move for move in moves if move.source != move.target], not_before)
+            self.world.shell.request([move for move in moves if move.source != move.target], not_before)
 
     @contextlib.contextmanager
     def _restart_if_killed(self) -> Iterator[None]:

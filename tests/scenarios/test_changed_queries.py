@@ -16,9 +16,9 @@ import pytest
 
 from evenflow.errors import CheckpointMismatchError
 from evenflow.operators import Agg, Aggregate, Apply, SlotOperator
+from tests.engine.calculations import Answer, Calculation, KeepAll, by_key
+from tests.engine.one_process import SLOTS, World, state_of
 from tests.seeds import seed_of_run
-from tests.spark.calculations import Answer, Calculation, KeepAll, by_key
-from tests.spark.one_process import SLOTS, World, state_of
 from tests.spark.streams import Wanderlust
 
 NARROW = pa.schema([("key", pa.int64()), ("value", pa.int32())])
@@ -137,7 +137,7 @@ def test_aggregates_come_and_go_and_their_values_get_wider(tmp_path: Path, seed:
             world.run(rows_of(world, rng))
             world.go_on(rng.randint(0, 4))
     world.finish()
-    assert by_key(world.calculation.held(state_of(world.engine)[1])) == history.kept(aggregates)
+    assert by_key(world.calculation.held(state_of(world.shell)[1])) == history.kept(aggregates)
 
 
 class Journal(SlotOperator):

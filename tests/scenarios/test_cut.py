@@ -11,9 +11,9 @@ import pytest
 from evenflow.errors import TakenOverError
 from evenflow.lane.cut import cut_of, read
 from evenflow.state import Folder
+from tests.engine.calculations import CALCULATIONS
+from tests.engine.one_process import SLOTS, World, state_of
 from tests.seeds import seed_of_run
-from tests.spark.calculations import CALCULATIONS
-from tests.spark.one_process import SLOTS, World, state_of
 from tests.spark.streams import Wanderlust
 
 
@@ -24,13 +24,14 @@ def test_a_cut_is_the_state_of_one_epoch(tmp_path: Path, calculation: str, seed:
         tmp_path,
         random.Random(seed),
         mischief=0.01,
+        together=0.0,  # so that lanes come apart
         lane_deaths=0.005,
         driver_deaths=0.005,
         max_lag=4,
         policy=Wanderlust(seed),
         calculation=CALCULATIONS[calculation](),
     )
-    assert state_of(world.engine)[0] == -1
+    assert state_of(world.shell)[0] == -1
     apart = []
     for _ in range(25):
         world.run(world.rows())
@@ -46,9 +47,9 @@ def test_it_is_the_same_in_whatever_portions_it_is_read(tmp_path: Path) -> None:
     world = World(tmp_path, random.Random(3), max_lag=4)
     for _ in range(6):
         world.run(world.rows(40))
-    epoch, expected = state_of(world.engine)
-    config, folder = world.engine.config, Folder.at(world.engine.config.location)
-    recovery = world.engine.checkpoint.recover()
+    epoch, expected = state_of(world.shell)
+    config, folder = world.shell.config, Folder.at(world.shell.config.location)
+    recovery = world.shell.checkpoint.recover()
     for size, portions in ((-1, SLOTS), (1 << 40, 1)):  # each slot on its own, all together
         cut = cut_of(recovery, size)
         assert (cut.epoch, len(cut.portions)) == (epoch, portions)
@@ -60,11 +61,11 @@ def test_files_are_not_swept_while_they_are_read_and_are_afterwards(tmp_path: Pa
     world = World(tmp_path, random.Random(4), max_lag=0)
     world.run(world.rows(40))
     world.finish()
-    with world.engine.cut() as cut:
+    with world.shell.cut() as cut:
         for _ in range(60):
             world.run(world.rows(40))
         world.finish()
-        config, folder = world.engine.config, Folder.at(world.engine.config.location)
+        config, folder = world.shell.config, Folder.at(world.shell.config.location)
         batches = [batch for each in cut.portions for batch in read(config, folder, each)]
     held = world.calculation.held(pa.Table.from_batches(batches))
     assert sorted(held, key=str) == sorted(world.oracle.at(0), key=str)
@@ -81,7 +82,7 @@ def test_a_run_whose_files_another_one_has_removed_says_so(tmp_path: Path) -> No
     for _ in range(3):
         world.run(world.rows(40))
     world.finish()
-    old = world.engine
+    old = world.shell
     world.restart()
     for _ in range(60):
         world.run(world.rows(40))

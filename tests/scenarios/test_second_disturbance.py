@@ -8,23 +8,23 @@ from pathlib import Path
 
 import pytest
 
+from evenflow.engine import Handover
 from evenflow.errors import InputError
 from evenflow.migration import Phase
 from evenflow.model import Move
-from evenflow.spark.conductor import Handover
-from tests.spark.calculations import Diary
-from tests.spark.one_process import World
+from tests.engine.calculations import Diary
+from tests.engine.one_process import World
 
 LANES = 3
 MOVED = (0, 3, 6)  # slots of lane 0 that go to lane 1
 
 
 def planned(world: World) -> bool:
-    return bool(world.engine.controller.planned)
+    return bool(world.shell.controller.planned)
 
 
 def in_phase(phase: Phase) -> Callable[[World], bool]:
-    return lambda world: any(life.phase is phase for life in world.engine.controller.in_flight)
+    return lambda world: any(life.phase is phase for life in world.shell.controller.in_flight)
 
 
 PHASES: dict[str, Callable[[World], bool]] = {
@@ -36,8 +36,8 @@ PHASES: dict[str, Callable[[World], bool]] = {
 
 def go(world: World, slots: tuple[int, ...], target: int) -> None:
     """Ask for moves; those that cannot be are refused, and nothing changes."""
-    owners = world.engine.controller.table.owners
-    world.engine.request([Move(slot, int(owners[slot]), target) for slot in slots if owners[slot] != target])
+    owners = world.shell.controller.table.owners
+    world.shell.request([Move(slot, int(owners[slot]), target) for slot in slots if owners[slot] != target])
 
 
 def die(world: World, *lanes: int) -> None:
@@ -53,8 +53,8 @@ SECOND: dict[str, Callable[[World], None]] = {
     "target dies": lambda world: die(world, 1),
     "both die": lambda world: die(world, 0, 1),
     "restart": lambda world: world.restart(),
-    "more lanes": lambda world: world.engine.resize(4),
-    "fewer lanes": lambda world: world.engine.resize(1),
+    "more lanes": lambda world: world.shell.resize(4),
+    "fewer lanes": lambda world: world.shell.resize(1),
 }
 
 
@@ -85,7 +85,7 @@ def reach(world: World, phase: Callable[[World], bool]) -> None:
     for step in range(400):
         if phase(world):
             return
-        if step % 5 == 4 and world.engine.lag <= world.max_lag:
+        if step % 5 == 4 and world.shell.lag <= world.max_lag:
             world.run(world.rows(10))
         else:
             world.go_on(1)
@@ -97,7 +97,7 @@ def end(world: World, lanes: int | None = None) -> None:
     for _ in range(40):
         world.run(world.rows(10))
         world.finish()
-        controller = world.engine.controller
+        controller = world.shell.controller
         there = lanes is None or len(controller.table.lanes) == lanes
         if not controller.planned and not controller.in_flight and there:
             break
@@ -128,7 +128,7 @@ def test_while_lanes_come_or_go(tmp_path: Path, first: int, second: str) -> None
     for number, phase in enumerate(PHASES):
         world = world_of(tmp_path / phase, number, "at once", None, "fluid")
         backlog(world)
-        world.engine.resize(first)
+        world.shell.resize(first)
         reach(world, PHASES[phase])
         try:
             SECOND[second](world)
@@ -140,9 +140,9 @@ def test_while_lanes_come_or_go(tmp_path: Path, first: int, second: str) -> None
 @pytest.mark.parametrize("first", [1, 4])
 def test_a_resize_while_lanes_come_or_go_is_refused(tmp_path: Path, first: int) -> None:
     world = world_of(tmp_path, 1, "at once", None, "fluid")
-    world.engine.resize(first)
+    world.shell.resize(first)
     with pytest.raises(InputError, match=r"resize: lanes \[.*\] are .*; wait until they are"):
-        world.engine.resize(2)
+        world.shell.resize(2)
     end(world, first)
-    world.engine.resize(2)
+    world.shell.resize(2)
     end(world, 2)

@@ -31,7 +31,7 @@ import evenflow as ef
 from evenflow.control.journal import LanesChanged, StateMoved
 from tests.spark.driver_under_fault import session
 from tests.spark.drivers import kill_chain
-from tests.spark.killing import COPYING, KINDS, SPEAKERS, Kill, Kind, Trap, Victim, conductors_with
+from tests.spark.killing import COPYING, KINDS, SPEAKERS, Kill, Kind, Trap, Victim, shells_with
 from tests.spark.streams import (
     Bench,
     Expected,
@@ -97,13 +97,13 @@ class Disturbed:
             max_lag=2 * BACKLOG,
             **self.kind.options,
         )
-        with conductors_with(self.trap):
+        with shells_with(self.trap):
             self.query: ef.Query = self.bench.start(stateful)
         self._go_on()
 
     def disturb(self, kill: Kill) -> None:
         """Have slots moved and somebody killed meanwhile; return when all is as before."""
-        owners = self.query._engine.controller.table.owners.tolist()
+        owners = self.query._shell.controller.table.owners.tolist()
         source = max(range(LANES), key=owners.count)
         target = 1 - source
         mine = [slot for slot, lane in enumerate(owners) if lane == source]
@@ -125,9 +125,9 @@ class Disturbed:
         self.query.processAllAvailable()
 
     def _all_is_well(self) -> bool:
-        pids, engine = pids_of(self.query), self.query._engine
-        with engine._lock:
-            quiet = not engine.conductor.missing() and not engine.controller.in_flight
+        pids, shell = pids_of(self.query), self.query._shell
+        with shell._lock:
+            quiet = not shell.engine.missing() and not shell.controller.in_flight
         return quiet and len(pids) == LANES and self.trap.killed not in pids.values()
 
     def check_state(self, after: str) -> None:

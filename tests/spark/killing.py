@@ -1,7 +1,7 @@
 """kill -9 of a process at the moment a move reaches a phase, by the words that driver and lanes exchange about it.
 
 Everything is real: lanes are Spark tasks, the driver is a process, the signal is SIGKILL. Only the moment is chosen, by
-a conductor that looks at each message on its way. Who is to hear a message is stopped before it is sent and killed
+a shell that looks at each message on its way. Who is to hear a message is stopped before it is sent and killed
 after: it has it and never reads it. Who has said something is killed when the driver hears it, with or without the
 driver taking note of it (`unsaid`): the second is a death between doing and saying.
 """
@@ -12,16 +12,18 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeAlias
 from unittest import mock
 
-from evenflow.lane.events import LaneEvent, Said
+from evenflow.engine import Accepted, Commit, Event, Handover
+from evenflow.lane.events import Said
 from evenflow.lane.messages import Adopt, Adopted, Done, FromLane, Prepare, Prepared, Release, Released, ToLane, Work
-from evenflow.spark.conductor import Conductor, Handover
-from evenflow.state import EpochRecord
+from evenflow.spark.shell import Shell
+from evenflow.spark.sink import Sink
+from evenflow.state import EpochRecord, LaneCommit
 
 Victim: TypeAlias = Literal["source", "target", "driver"]
 
@@ -121,17 +123,17 @@ class Trap:
         if phase is None or lane != (self.source if SPEAKERS[phase] == "source" else self.target):
             return None
         if isinstance(message, Done):
-            return phase if self._advances(message) else None
+            return phase if self.advances(message.commit) else None
         if isinstance(message, Released):
             self.left_at.update({slot: version for slot, version in message.slots if slot in self.slots})
         slots = (entry[0] if isinstance(entry, tuple) else entry for entry in getattr(message, "slots", ()))
         return phase if not self.slots.isdisjoint(slots) else None
 
-    def _advances(self, done: Done) -> bool:
+    def advances(self, commit: LaneCommit) -> bool:
         """Tell whether a moved slot was folded by its target, in an epoch that is the target's."""
-        return self.epoch >= 0 and any(
-            advance.version >= self.epoch and not self.slots.isdisjoint(advance.slots)
-            for advance in done.commit.advances
+        ours = commit.lane == self.target and self.epoch >= 0
+        return ours and any(
+            advance.version >= self.epoch and not self.slots.isdisjoint(advance.slots) for advance in commit.advances
         )
 
     def is_due(self, phase: str) -> bool:
@@ -153,56 +155,58 @@ class Trap:
 
 
 @dataclass
-class KillingConductor(Conductor):
-    """A conductor with a trap."""
+class KillingShell(Shell):
+    """A shell with a trap."""
 
     trap: Trap = field(default_factory=Trap)
 
-    def accepted(self, record: EpochRecord) -> None:
-        super().accepted(record)
-        if self.trap.accepted(record) and self.trap.is_due("announced"):
+    def __post_init__(self, sink: Sink) -> None:
+        super().__post_init__(sink)
+        give_work = self.engine._give_work
+        hold_back = lambda: None if self.trap.holds_back else give_work()  # noqa: E731
+        self.engine._give_work = hold_back  # type: ignore[method-assign]
+        self.links.send = partial(self._send, self.links.send)  # type: ignore[method-assign]
+
+    def _handle(self, events: Sequence[Event]) -> None:
+        super()._handle([event for event in events if not self._is_unsaid(event)])
+
+    def _is_unsaid(self, event: Event) -> bool:
+        """Kill, if this is the moment; tell whether the driver does not hear any more what was said."""
+        if isinstance(event, Accepted) and self.trap.accepted(event.record) and self.trap.is_due("announced"):
             self.trap.strike(self._victim())
-
-    def _send(self, lane: int, message: ToLane) -> bool:
-        if isinstance(message, Work) and self.trap.holds_back:
-            return False
-        phase = self.trap.phase_told(lane, message)
-        if phase is None or not self.trap.is_due(phase):
-            return super()._send(lane, message)
-        pid = self._victim()
-        if pid is not None:
-            os.kill(pid, signal.SIGSTOP)
-        sent = super()._send(lane, message)
-        self.trap.strike(pid)
-        return sent
-
-    def heard(self, event: LaneEvent) -> None:
         phase = self.trap.phase_said(event.lane, event.message) if isinstance(event, Said) else None
         if phase is not None and self.trap.is_due(phase):
             self.trap.strike(self._victim())
-            if self.trap.killed is not None and self.trap.kill is not None and self.trap.kill.unsaid:
-                return
-        super().heard(event)
+            return self.trap.killed is not None and self.trap.kill is not None and self.trap.kill.unsaid
+        return False
 
-    def settle_reports(self) -> bool:
-        done = [answer for answer, _ in self._done]
-        committed = super().settle_reports()
-        ours = [self.trap.phase_said(answer.commit.lane, answer) for answer in done]
-        if "folded" in ours and self.trap.is_due("committed"):
+    def _send(self, send: Callable[[int, str, ToLane], bool], lane: int, token: str, message: ToLane) -> bool:
+        phase = self.trap.phase_told(lane, message)
+        if phase is None or not self.trap.is_due(phase):
+            return send(lane, token, message)
+        pid = self._victim()
+        if pid is not None:
+            os.kill(pid, signal.SIGSTOP)
+        sent = send(lane, token, message)
+        self.trap.strike(pid)
+        return sent
+
+    def _commit(self, action: Commit) -> None:
+        super()._commit(action)
+        if any(self.trap.advances(commit) for commit in action.lanes) and self.trap.is_due("committed"):
             self.trap.strike(self._victim())
-        return committed
 
     def _victim(self) -> int | None:
         """Return the process to be killed; None for the driver, and for a lane that is not there."""
         kill = self.trap.kill
         if kill is None or kill.victim == "driver":
             return None
-        hello = getattr(self.sender, "hello_of")(self.trap.source if kill.victim == "source" else self.trap.target)  # noqa: B009
+        hello = self.links.hello_of(self.trap.source if kill.victim == "source" else self.trap.target)
         return None if hello is None else int(hello.pid)
 
 
 @contextlib.contextmanager
-def conductors_with(trap: Trap) -> Iterator[None]:
-    """Give queries that are started meanwhile a conductor with a trap."""
-    with mock.patch("evenflow.spark.writer.Conductor", partial(KillingConductor, trap=trap)):
+def shells_with(trap: Trap) -> Iterator[None]:
+    """Give queries that are started meanwhile a shell with a trap."""
+    with mock.patch("evenflow.spark.writer.Shell", partial(KillingShell, trap=trap)):
         yield

@@ -172,8 +172,8 @@ def state_of(query: ef.Query) -> Counter[Row]:
 
 def pids_of(query: ef.Query) -> dict[int, int]:
     """Return the process of each lane that is there."""
-    links = query._engine.links
-    hellos = {lane: links.hello_of(lane) for lane in query._engine.controller.table.lanes}
+    links = query._shell.links
+    hellos = {lane: links.hello_of(lane) for lane in query._shell.controller.table.lanes}
     return {lane: hello.pid for lane, hello in hellos.items() if hello is not None}
 
 

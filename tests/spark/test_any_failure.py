@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.calculations import CALCULATIONS
-from tests.spark.one_process import World
+from tests.engine.calculations import CALCULATIONS
+from tests.engine.one_process import World
 
 SEEDS = int(os.environ.get("EVENFLOW_SEEDS", "24"))
 

@@ -185,7 +185,7 @@ class Untouchable:
 
 def test_a_query_looks_at_what_is_asked_before_it_touches_anything() -> None:
     query = cast("Any", Query.__new__(Query))
-    query._engine = Untouchable()
+    query._shell = Untouchable()
     asked: list[Callable[[], object]] = [
         lambda: query.resize("2"),
         lambda: query.rebalance("x"),

@@ -55,7 +55,7 @@ def test_the_driver_keeps_no_more_after_many_epochs(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(progress, "_STEPS", 100)
     monkeypatch.setattr(progress, "_LATENCIES", 100)
     stage = Stage(lanes=3, slots=12)
-    engine = stage.engine
+    engine = stage.shell
     engine.journal.keep, engine.journal.keep_slots = 30, 240
     engine.progress._latency_s = deque(maxlen=100)
     kept = []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.one_process import World, files_below
+from tests.engine.one_process import World, files_below
 
 EPOCHS = 240
 

@@ -20,7 +20,7 @@ from evenflow.lane.wire import LaneEnd
 from evenflow.log import QueryLog
 from evenflow.spark.lane_links import LaneLinks
 from evenflow.state import Advance, LaneCommit
-from tests.spark.calculations import SCHEMA, Totals
+from tests.engine.calculations import SCHEMA, Totals
 from tests.spark.streams import until
 
 RUN = "run"
@@ -76,7 +76,7 @@ def done(epoch: int, attempt: str) -> Done:
 
 
 def heard(links: LaneLinks) -> LaneEvent:
-    return links.events.get(timeout=10)
+    return cast("LaneEvent", links.events.get(timeout=10))
 
 
 def is_hung_up(lane: LaneEnd) -> bool:

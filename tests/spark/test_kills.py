@@ -16,9 +16,9 @@ import pytest
 
 import evenflow as ef
 from evenflow.control.journal import LanesChanged, StateMoved
+from evenflow.engine import Handover
 from evenflow.errors import EvenflowError
 from evenflow.lane.faults import POINTS
-from evenflow.spark.conductor import Handover
 from tests.seeds import seed_of_run
 from tests.spark.drivers import check_results, epochs_of_files, marks, run_until_done
 from tests.spark.kill_matrix import Disturbed, all_kills, kill_drivers, kill_lanes, of_drivers, of_lanes, selection
@@ -152,7 +152,7 @@ def test_lanes_die_while_lanes_come_and_go(bench: Bench, kill_lanes: Callable[..
         tables.append(one_bid_per_key(len(tables)))
         bench.feed(tables[-1])
         query.processAllAvailable()
-        table = query._engine.controller.table
+        table = query._shell.controller.table
         return len(table.lanes) == len(set(table.owners.tolist())) == count
 
     assert lanes_are(2)

@@ -75,7 +75,7 @@ def documented_policy() -> ef.Policy:
 
 def epochs_of(query: ef.Query) -> tuple[int, int]:
     """Return how far the lane with the slow slot has come, and how far the other one."""
-    checkpoint, table = query._engine.checkpoint, query._engine.controller.table
+    checkpoint, table = query._shell.checkpoint, query._shell.controller.table
     versions = checkpoint.slot_versions
     slow = int(versions.argmin())  # at the closed gate: the slow lane's slots are behind
     lane = int(table.owners[slow])
@@ -84,7 +84,7 @@ def epochs_of(query: ef.Query) -> tuple[int, int]:
 
 def waiting(query: ef.Query) -> threading.Event:
     """Return what is set once the engine waits for something."""
-    engine, waits = query._engine, threading.Event()
+    engine, waits = query._shell, threading.Event()
     wait_for = engine._wait_for
 
     def told(condition: Callable[[], bool], deadline: float = math.inf) -> None:
@@ -112,8 +112,8 @@ def test_a_slow_lane_delays_nobody_up_to_max_lag_and_then_the_source_waits(bench
         until(lambda: epochs_of(query) == (0, 1 + most), "the other lane goes on as far as it may")
         until(waits.is_set, "the source waits")
         # The slow one is at epoch 1: epochs 1 to 4 are under way, and no fifth is accepted.
-        assert query._engine.checkpoint.recover().last_accepted == 1 + most
-        assert query._engine.lag == 1 + most
+        assert query._shell.checkpoint.recover().last_accepted == 1 + most
+        assert query._shell.lag == 1 + most
         assert query.isActive
     query.processAllAvailable()
     assert max(row["lag"] for row in query.recentProgress) >= most
@@ -155,7 +155,7 @@ def test_no_lag_is_lock_step_and_a_stop_with_epochs_pending_loses_nothing(bench:
     with closed(gate):
         bench.feed(*(one_bid_per_key(epoch) for epoch in range(1, 4)))
         until(lambda: epochs_of(query) == (0, 1), "the other lane is one epoch ahead")
-        assert query._engine.checkpoint.recover().last_accepted == 1
+        assert query._shell.checkpoint.recover().last_accepted == 1
     query.processAllAvailable()
     query.stop()
 

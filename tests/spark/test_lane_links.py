@@ -26,7 +26,7 @@ from evenflow.log import QueryLog
 from evenflow.spark import lane_links, wires
 from evenflow.spark.driver_socket import driver_socket, port_of
 from evenflow.spark.lane_links import LaneLinks
-from tests.spark.calculations import SCHEMA, Totals
+from tests.engine.calculations import SCHEMA, Totals
 from tests.spark.lane_processes import Processes
 from tests.spark.streams import until
 
@@ -73,7 +73,7 @@ def joined(links: LaneLinks, lanes: int) -> dict[int, Hello]:
 
 
 def heard(links: LaneLinks) -> LaneEvent:
-    return links.events.get(timeout=60)
+    return cast("LaneEvent", links.events.get(timeout=60))
 
 
 def serves(links: LaneLinks, hello: Hello, slot: int) -> bool:

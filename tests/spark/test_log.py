@@ -13,7 +13,7 @@ from evenflow.control.journal import Decided, Refusal, Refused
 from evenflow.log import QueryLog, Slow, label_of
 from evenflow.model import Balance, Move
 from evenflow.spark.telling import JournalLog, shown
-from tests.spark.one_process import World
+from tests.engine.one_process import World
 
 
 def lines(caplog: pytest.LogCaptureFixture, least: int = logging.INFO) -> list[str]:
@@ -29,7 +29,7 @@ def test_moves_and_losses_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixt
     world = World(tmp_path, random.Random(1), lanes=2, max_lag=1, copy_ahead=(None,))
     world.run(world.rows())
     world.finish()
-    world.engine.request([(0, 1 - int(world.engine.controller.table.owners[0]))])
+    world.shell.request([(0, 1 - int(world.shell.controller.table.owners[0]))])
     world.run(world.rows())
     world.finish()
     world.links.kill(1)

@@ -83,7 +83,7 @@ def made(place: Path, epochs: int = 3) -> tuple[Publisher, Watched]:
     run(checkpoint, range(epochs))
     changed = threading.Condition(threading.RLock())
     watched = Watched(local(place / "evenflow"), changed)
-    checkpoint.folder = Folder(watched)
+    checkpoint.folder, checkpoint.lock = Folder(watched), changed
     publisher = Publisher(
         checkpoint=checkpoint,
         sink=watched,

@@ -375,4 +375,4 @@ def test_a_fixed_port_is_where_lanes_connect(bench: Bench) -> None:
     writer = bench.writer(totals(bench.stream()).balance(lanes=2, slots=8)).option("evenflow.driver.port", port)
     query = bench.started(writer.start(str(bench.out)))
     query.processAllAvailable()
-    assert port <= query._engine.links.address[1] <= port + 16
+    assert port <= query._shell.links.address[1] <= port + 16

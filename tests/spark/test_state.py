@@ -57,7 +57,7 @@ def test_slots_that_lag_behind_are_taken_to_the_epoch_of_the_others(bench: Bench
     before = query.state()
     with closed(gate):
         bench.feed(*(one_bid_per_key(epoch, KEYS) for epoch in range(1, 4)))
-        versions = query._engine.checkpoint.recover
+        versions = query._shell.checkpoint.recover
         until(lambda: versions().slot_versions.max() == 3, "one lane is through")
         state = query.state()
         assert versions().slot_versions.min() == 0, "the other is not"

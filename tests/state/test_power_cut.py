@@ -13,8 +13,8 @@ import pytest
 
 from evenflow.errors import DamagedFileError
 from evenflow.state import Checkpoint, EpochRecord, Folder, SparkLog
-from tests.spark.one_process import World
-from tests.spark.ownership import WatchedCheckpoint
+from tests.engine.one_process import World
+from tests.engine.ownership import WatchedCheckpoint
 from tests.state.places import identity
 from tests.state.test_checkpoint import lane_commit, rebuilt, record, run, started
 
@@ -179,7 +179,7 @@ def test_the_totals_are_right_or_the_loss_is_named(tmp_path: Path, seed: int, mo
         if epoch % 3 == 0:
             world.ask_for_moves()
         world.run(batches[-1])
-    pending: list[EpochRecord] = world.engine.checkpoint.recover().pending
+    pending: list[EpochRecord] = world.shell.checkpoint.recover().pending
     blocks = [(each.epoch, block.file.name) for each in pending for block in each.blocks]
     for _, name in rng.sample(blocks, min(len(blocks), rng.randint(1, 3))):
         spoil(tmp_path / "evenflow" / name, rng.choice(FLAWS))
@@ -190,6 +190,6 @@ def test_the_totals_are_right_or_the_loss_is_named(tmp_path: Path, seed: int, mo
         assert re.search(r"slots have committed epoch \d+ already.*\d+ rows of epoch \d+ are lost", said)
         return
     for epoch in range(source.again[0] if source.again else 12, 12):
-        world.engine.on_batch(cast("Any", batches[epoch]), epoch)
+        world.shell.on_batch(cast("Any", batches[epoch]), epoch)
     world.finish()
     world.check()

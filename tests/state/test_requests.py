@@ -14,13 +14,13 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from evenflow.lane.events import LaneEvent
+from evenflow.engine import Event
 from evenflow.model import Move, RoutingTable
 from evenflow.spark.route import Routed
 from evenflow.state import Storage, files, storage_at
 from evenflow.state.storage import Write
-from tests.spark.calculations import SCHEMA
-from tests.spark.one_process import SLOTS, Source, World, slot_of
+from tests.engine.calculations import SCHEMA
+from tests.engine.one_process import SLOTS, Source, World, slot_of
 
 LANES = 4
 EPOCHS = 60
@@ -84,16 +84,16 @@ class Query:
     rng: random.Random = field(default_factory=lambda: random.Random(3))
 
     def __post_init__(self) -> None:
-        engine = self.world.engine
-        engine.router = cast("Any", OnePerLane(engine.config.location, self.rng))
-        engine._gathered = self.gathered  # type: ignore[method-assign]
+        shell = self.world.shell
+        shell.router = cast("Any", OnePerLane(shell.config.location, self.rng))
+        shell._gathered = self.gathered  # type: ignore[method-assign]
 
-    def gathered(self) -> list[LaneEvent]:
-        events: list[LaneEvent] = []
+    def gathered(self) -> list[Event]:
+        events: list[Event] = []
         self.world.links.may_rest = True
         try:
             while True:
-                events.append(self.world.links.get(0.0))
+                events.append(self.world.links.get(timeout=60.0))
         except queue.Empty:
             return events
 
@@ -101,13 +101,13 @@ class Query:
         keys, epoch = list(range(3 * SLOTS)), self.world.epoch
         values = [1000 * epoch + at for at in range(len(keys))]
         self.world.run(pa.table([pa.array(keys, pa.int64()), pa.array(values, pa.int64())], schema=SCHEMA))
-        self.world.engine.drain()
+        self.world.shell.drain()
 
     def move(self) -> None:
-        table = self.world.engine.controller.table
+        table = self.world.shell.controller.table
         slots = self.rng.sample(range(SLOTS), 3)
         ways = [(slot, int(table.owners[slot])) for slot in slots]
-        self.world.engine.request([Move(slot, lane, (lane + 1) % LANES) for slot, lane in ways])
+        self.world.shell.request([Move(slot, lane, (lane + 1) % LANES) for slot, lane in ways])
 
 
 def test_a_few_requests_per_lane_and_epoch_and_no_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 
 from pyspark import SparkContext
 
+from evenflow.engine import Event
 from evenflow.errors import ProtocolError
 from evenflow.lane import LaneConfig
-from evenflow.lane.events import Joined, LaneEvent, Lost, Said
+from evenflow.lane.events import Joined, Lost, Said
 from evenflow.lane.messages import PROTOCOL, Failed, Hello, Stop, ToLane, decode_from_lane, encode
 from evenflow.lane.wire import CHALLENGE, HEARTBEAT, MOST_BYTES, PROOF, challenge, proof
 from evenflow.log import QueryLog
@@ -69,7 +70,7 @@ class LaneLinks:
         port: int = 0,
     ) -> None:
         """Listen on the driver's address with a key of its own; no lane is started yet."""
-        self.events: queue.Queue[LaneEvent] = queue.Queue()
+        self.events: queue.Queue[Event] = queue.Queue()
         self._log, self._lane_timeout_s = log, lane_timeout_s
         self._key = secrets.token_bytes(32)
         self.prepare_thread: Callable[[], None] = lambda: None  # in each thread that submits jobs, before the first

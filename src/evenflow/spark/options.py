@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from evenflow.control import ControllerOptions
+from evenflow.engine import Handover
 from evenflow.errors import InputError
 from evenflow.migration import DEFAULT_STRATEGY, Strategy, strategy_named
 from evenflow.model import DEFAULT_SLOTS
 from evenflow.policies import DEFAULT_POLICY, Policy, policy_named
-from evenflow.spark.conductor import Handover
 from evenflow.spark.lane_links import LANE_TIMEOUT_S
 from evenflow.spark.route import Exchange
 

@@ -15,7 +15,7 @@ import numpy as np
 from evenflow.lane.messages import Done, EpochLoad, SlotColumns
 from evenflow.model import Epoch, LaneId, RoutingTable, SlotId
 from evenflow.model.balance import max_over_mean, spread
-from evenflow.model.slots import IntArray
+from evenflow.model.slots import FloatArray, IntArray
 from evenflow.state import Advance, EpochRecord
 
 _KEPT = 100  # as many as Spark's recentProgress keeps
@@ -249,10 +249,19 @@ class Progress:
             costs.setdefault(slot, _slot_row(slot, int(table.owners[slot]), 0, 0.0, 0))
         return [{**row, "pending": int(pending[slot])} for slot, row in sorted(costs.items())]
 
-    def slot_costs(self) -> list[dict[str, Any]]:
-        """Return what each slot cost last."""
+    def unit_weights(self, units: int) -> FloatArray:
+        """Return what each unit cost lately, in records of middling cost on its lane.
+
+        One epoch of a lane may take twice as long as another's for no reason of its units: lanes' paces are left out.
+        """
         with self._lock:
-            return list(self._slot_costs().values())
+            loads = list(self._slots.values())
+        weights = np.zeros(units)
+        for load in loads:
+            slots, records, busy_s = np.array(load.slots, np.int64), np.array(load.records), np.array(load.busy_s)
+            total_s = float(busy_s.sum())
+            weights[slots] = busy_s * (records.sum() / total_s) if total_s else records
+        return weights
 
     def _slot_costs(self) -> dict[SlotId, dict[str, Any]]:
         return {row["slot"]: row for lane, load in self._slots.items() for row in _slot_rows(lane, load)}

@@ -15,6 +15,7 @@ from functools import partial
 
 from evenflow.lane.faults import Faults
 from evenflow.log import QueryLog, Slow
+from evenflow.model import Epoch
 from evenflow.spark.progress import Progress
 from evenflow.spark.sink import Sink
 from evenflow.state import Checkpoint, FileRef
@@ -36,34 +37,41 @@ class Publisher:
     reading: threading.Lock  # files that are read must not be swept
     stop: threading.Event
     before: Callable[[int], None] = lambda _epoch: None  # in the publishing thread, before each epoch
+    up_to: Epoch = -1  # what lanes have done up to here is known to all who look
     _given_up: bool = False
     _slow: Slow = field(init=False)
 
     def __post_init__(self) -> None:
         """Watch how long the sink takes."""
+        self.up_to = self.checkpoint.frontier
         self._slow = Slow(self.log, "publishing an epoch", _SLOW_S)
 
     def keep_publishing(self) -> None:
         """Publish what comes until the query stops."""
         while not self.stop.is_set():
             with self.changed:
-                self.changed.wait_for(lambda: self.checkpoint.recover().unpublished or self.stop.is_set(), _POLL_S)
+                self.changed.wait_for(lambda: self._ready() or self.stop.is_set(), _POLL_S)
             self.publish_ready()
 
-    def publish_ready(self) -> None:
-        """Bring committed outputs to the sink, in the order of their epochs."""
+    def publish_ready(self) -> bool:
+        """Bring committed outputs to the sink, in the order of their epochs; return whether there were any."""
         with self.changed:
-            ready = self.checkpoint.recover().unpublished
+            ready = self._ready()
         for epoch, files in ready:
             if self.stop.is_set():
-                return
+                return True
             self.checkpoint.refuse_if_taken_over()
             self._bring(epoch, files)
             self.faults.reach("driver.during-publish", epoch=epoch)
             if self._given_up:
-                return
-            self.checkpoint.publish(epoch, self.changed, partial(self._tell, epoch))
+                return True
+            self.checkpoint.publish(epoch, partial(self._tell, epoch))
             self._sweep()
+        return bool(ready)
+
+    def _ready(self) -> list[tuple[Epoch, tuple[FileRef, ...]]]:
+        """Return the epochs to publish, oldest first, with their outputs."""
+        return [(epoch, files) for epoch, files in self.checkpoint.recover().unpublished if epoch <= self.up_to]
 
     def _tell(self, epoch: int) -> None:
         """Let all know that an epoch is published; under the lock, with the checkpoint's own account of it."""
@@ -74,7 +82,7 @@ class Publisher:
         """Remove what nobody needs any more, unless files are being read; nobody waits for it."""
         if self.reading.acquire(blocking=False):
             try:
-                self.checkpoint.sweep(self.changed)
+                self.checkpoint.sweep()
             finally:
                 self.reading.release()
 

@@ -13,18 +13,18 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from evenflow.control.journal import Journal, PhaseChanged
 from evenflow.control.window_json import write_journal_json
+from evenflow.engine import Absence
 from evenflow.errors import InputError
 from evenflow.migration import Phase
 from evenflow.model import Move
 from evenflow.policies import Policy, policy_of
 from evenflow.policies.base import policy_name
 from evenflow.spark.asking import first_epoch, lane_count, wanted_moves
-from evenflow.spark.conductor import Absence
 from evenflow.spark.ending import SparkRun, told
-from evenflow.spark.engine import PATIENCE_S, Engine
 from evenflow.spark.internals import CallerJobs, StateFrame, hide_progress_bar, show_progress_bar, stop_timeout_s
 from evenflow.spark.lane_jobs import lanes_running
 from evenflow.spark.progress import Step
+from evenflow.spark.shell import PATIENCE_S, Shell
 from evenflow.spark.state_frame import state_of
 
 # What `lanes()` says of a lane before its first epoch.
@@ -42,27 +42,27 @@ _NOTHING_DONE: dict[str, Any] = {
 class Query:
     """Handle of a started query."""
 
-    def __init__(self, engine: Engine, run: SparkRun, name: str | None) -> None:
+    def __init__(self, shell: Shell, run: SparkRun, name: str | None) -> None:
         """Watch Spark's query: when it ends, the lanes end."""
-        self._engine, self._run, self._name = engine, run, name
+        self._shell, self._run, self._name = shell, run, name
         self._ended = threading.Event()
-        engine.was_stopped = lambda: run.was_stopped or (not engine.ends_by_itself and not run.is_active)
-        engine.publisher.before = self._name_jobs
+        shell.was_stopped = lambda: run.was_stopped or (not shell.ends_by_itself and not run.is_active)
+        shell.publisher.before = self._name_jobs
         threading.Thread(target=self._watch, name="evenflow-watch", daemon=True).start()
 
     @classmethod
-    def started(cls, engine: Engine, writer: DataStreamWriter, name: str | None) -> Query:
+    def started(cls, shell: Shell, writer: DataStreamWriter, name: str | None) -> Query:
         """Start the lanes, then Spark's query; if that fails, leave nothing running."""
-        context = engine.spark.sparkContext
-        engine.prepare_thread = CallerJobs(engine.spark).take_on
-        engine.links.prepare_thread = engine.prepare_thread
+        context = shell.spark.sparkContext
+        shell.prepare_thread = CallerJobs(shell.spark).take_on
+        shell.links.prepare_thread = shell.prepare_thread
         try:
             hide_progress_bar(context)
-            engine.start()
-            engine.start_publishing()
-            return cls(engine, SparkRun(writer, engine.on_batch), name)
+            shell.start()
+            shell.start_publishing()
+            return cls(shell, SparkRun(writer, shell.on_batch), name)
         except BaseException:
-            _end_lanes(engine)
+            _end_lanes(shell)
             raise
 
     # --- Spark's names -------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ class Query:
     @property
     def id(self) -> str:
         """The query's id, the same as Spark's; it stays the same over restarts from the checkpoint."""
-        return self._engine.checkpoint.identity.query_id
+        return self._shell.checkpoint.identity.query_id
 
     @property
     def runId(self) -> str:  # noqa: N802 - Spark's name
@@ -90,23 +90,23 @@ class Query:
     @property
     def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """The figures of the newest epoch."""
-        return self._engine.progress.last
+        return self._shell.progress.last
 
     @property
     def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802 - Spark's name
         """The figures of the newest epochs, oldest first."""
-        return self._engine.progress.recent
+        return self._shell.progress.recent
 
     @property
     def status(self) -> dict[str, Any]:
         """What the query is doing."""
         status = dict(self.spark_query.status)
-        failure = self._engine.failure
+        failure = self._shell.failure
         return status if failure is None else {**status, "message": f"Terminated with exception: {failure}"}
 
     def exception(self) -> BaseException | None:
         """What ended the query, None if nothing did."""
-        return self._engine.failure or self.spark_query.exception()
+        return self._shell.failure or self.spark_query.exception()
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802 - Spark's name
         """Wait for the end (or `timeout` seconds: then say whether it came); raise what ended the query."""
@@ -119,7 +119,7 @@ class Query:
         """Wait until all that is there now is processed and published."""
         try:
             self.spark_query.processAllAvailable()
-            self._engine.drain()
+            self._shell.drain()
         except Exception as error:
             if (own := self.exception()) is not None:
                 raise own from error
@@ -131,18 +131,18 @@ class Query:
         What the sink is at is given 10 seconds to return, or Spark's `spark.sql.streaming.stopTimeout` if that is set;
         then the query ends without it.
         """
-        self._engine.interrupt()
+        self._shell.interrupt()
         self._ended.wait()
         self._run.refuse_if_alive()
 
     def explain(self, extended: bool = False) -> None:  # noqa: FBT001, FBT002 - Spark's signature
         """Print how the query is spread, and Spark's plan for how its rows come to lanes."""
-        engine = self._engine
-        config, table = engine.config, engine.controller.table
+        shell = self._shell
+        config, table = shell.config, shell.controller.table
         print(  # noqa: T201 - Spark prints it too
             f"== evenflow ==\n{config.operator}\nby {', '.join(config.keys)}: {table.slots} slots on "
-            f"{len(table.lanes)} lanes, policy {policy_name(engine.controller.policy)}, "
-            f"exchange {engine.router.exchange}\n== How rows come to lanes =="
+            f"{len(table.lanes)} lanes, policy {policy_name(shell.controller.policy)}, "
+            f"exchange {shell.router.exchange}\n== How rows come to lanes =="
         )
         self.spark_query.explain(extended)
 
@@ -155,21 +155,21 @@ class Query:
 
     def lanes(self) -> list[dict[str, Any]]:
         """What each lane did last, and where it runs, or has run; None for what is not known yet."""
-        engine = self._engine
-        done = {row["lane"]: row for row in engine.progress.lane_rows()}
-        owned = Counter(engine.controller.table.owners.tolist())
+        shell = self._shell
+        done = {row["lane"]: row for row in shell.progress.lane_rows()}
+        owned = Counter(shell.controller.table.owners.tolist())
         return [
             {**_NOTHING_DONE, "lane": lane, "slots": owned[lane], **done.get(lane, {}), **self._place(lane)}
-            for lane in sorted(engine.conductor.lanes)
+            for lane in sorted(shell.engine.lanes)
         ]
 
     def _place(self, lane: int) -> dict[str, Any]:
-        hello = self._engine.links.last_hello_of(lane)
+        hello = self._shell.links.last_hello_of(lane)
         return {"pid": hello and hello.pid, "host": hello and hello.host, "executor": hello and hello.executor}
 
     def slots(self) -> list[dict[str, Any]]:
         """What each slot cost in the newest epoch, where it is, and how many rows wait for it now (`pending`)."""
-        return self._engine.slot_rows()
+        return self._shell.slot_rows()
 
     def moves(self) -> list[dict[str, Any]]:
         """All moves that were announced, with their epoch and reason."""
@@ -187,19 +187,19 @@ class Query:
 
     def under_way(self) -> list[dict[str, Any]]:
         """The epochs that were accepted and are not published yet, oldest first: number, begin, rows."""
-        return self._engine.progress.under_way
+        return self._shell.progress.under_way
 
     def steps(self) -> list[Step]:
         """Every commit of a lane: when it was and which slots came how far; of long runs the newest."""
-        return self._engine.progress.steps
+        return self._shell.progress.steps
 
     def absences(self) -> list[Absence]:
         """How long each slot that moved was served by nobody; of long runs the newest."""
-        return self._engine.conductor.absences
+        return self._shell.engine.absences
 
     def journal(self) -> Journal:
         """Every decision, refusal and move, with its reason."""
-        return self._engine.journal
+        return self._shell.journal
 
     def save_journal(self, path: str | Path) -> None:
         """Write the journal and the load windows it was made from to a JSON file, for `evenflow simulate --replay`.
@@ -216,22 +216,22 @@ class Query:
 
         They take effect at epoch `not_before` or as soon after it as the strategy has it.
         """
-        self._engine.request(wanted_moves(moves), first_epoch(not_before))
+        self._shell.request(wanted_moves(moves), first_epoch(not_before))
 
     def resize(self, lanes: int) -> None:
         """Go on with so many lanes: new ones start and take over slots, those to go give theirs away first.
 
         Returns at once; slots move with the next epochs.
         """
-        self._engine.resize(lane_count(lanes))
+        self._shell.resize(lane_count(lanes))
 
     def set_policy(self, policy: str | Policy) -> None:
         """Decide by another policy from the next epoch on; moves that are planned or under way are carried out."""
-        self._engine.set_policy(policy_of("set_policy", policy))
+        self._shell.set_policy(policy_of("set_policy", policy))
 
     def latency(self, first_epoch: int = 0, last_epoch: int | None = None) -> dict[str, float]:
         """Percentiles of the time from arrival to commit over some epochs (sampled; of long runs the newest)."""
-        return self._engine.progress.latency(first_epoch, last_epoch)
+        return self._shell.progress.latency(first_epoch, last_epoch)
 
     def state(self) -> StateFrame:
         """The state of all keys at the end of one epoch, which the DataFrame's `epoch` names; -1 before the first.
@@ -241,33 +241,33 @@ class Query:
         Values are JSON; a row's key is what it holds in the key columns. The state is read in Spark tasks, and kept
         by Spark as long as you hold the DataFrame; it stays as it is while the query goes on.
         """
-        return state_of(self._engine)
+        return state_of(self._shell)
 
     def _name_jobs(self, epoch: int) -> None:
         """Let the sink's jobs be known as those of a `foreachBatch` are in Spark: stopping the query cancels them."""
-        context = self._engine.spark.sparkContext
+        context = self._shell.spark.sparkContext
         about = f"{self.name or ''}\nid = {self.id}\nrunId = {self.runId}\nbatch = {epoch}"
         context.setJobGroup(self.runId, about, interruptOnCancel=True)
         context.setLocalProperty("sql.streaming.queryId", self.id)
         context.setLocalProperty("streaming.sql.batchId", str(epoch))
 
     def _watch(self) -> None:
-        engine, run = self._engine, self._run
+        shell, run = self._shell, self._run
         try:
-            while not engine.over.is_set() and not run.wait():
+            while not shell.over.is_set() and not run.wait():
                 pass
-            if not engine.over.is_set():
+            if not shell.over.is_set():
                 self._spark_has_ended()
-            run.end(engine.failure)
+            run.end(shell.failure)
         except Exception as error:  # noqa: BLE001 - kept for exception() and awaitTermination()
-            engine.fail(error)
+            shell.fail(error)
         finally:
-            _end_lanes(engine)
+            _end_lanes(shell)
             self._tell_end()
             self._ended.set()
 
     def _tell_end(self) -> None:
-        log, recovery = self._engine.log, self._engine.checkpoint.recover()
+        log, recovery = self._shell.log, self._shell.checkpoint.recover()
         if (error := self.exception()) is not None:
             log.error("failed: %s", told(error), epoch=recovery.last_accepted)
         else:
@@ -275,18 +275,18 @@ class Query:
 
     def _spark_has_ended(self) -> None:
         """Do what follows from the end of Spark's query: it failed, was stopped elsewhere, or has handed over all."""
-        engine = self._engine
+        shell = self._shell
         error = self.spark_query.exception()
         if error is not None:
-            engine.fail(error)
-        elif not engine.was_stopped():
+            shell.fail(error)
+        elif not shell.was_stopped():
             try:
-                engine.drain()
+                shell.drain()
             except Exception as failed:  # noqa: BLE001 - kept for exception() and awaitTermination()
-                engine.fail(failed)
+                shell.fail(failed)
 
 
-def _end_lanes(engine: Engine) -> None:
-    engine.stop(stop_timeout_s(engine.spark) or PATIENCE_S)
+def _end_lanes(shell: Shell) -> None:
+    shell.stop(stop_timeout_s(shell.spark) or PATIENCE_S)
     if not lanes_running:
-        show_progress_bar(engine.spark.sparkContext)
+        show_progress_bar(shell.spark.sparkContext)

@@ -9,22 +9,22 @@ import pyarrow as pa
 
 from evenflow.lane import LaneConfig
 from evenflow.lane.cut import Portion, read
-from evenflow.spark.engine import Engine
 from evenflow.spark.internals import StateFrame, spark_schema
+from evenflow.spark.shell import Shell
 from evenflow.state import Folder, Retries
 
 
-def state_of(engine: Engine) -> StateFrame:
+def state_of(shell: Shell) -> StateFrame:
     """Return the state at the newest epoch that any slot has reached.
 
     It is kept by Spark, in memory or on its disks, for as long as somebody has the frame: the query removes its own
     files as it goes on.
     """
-    config = engine.config
+    config = shell.config
     schema = spark_schema(config.operator.view_schema(config.schema, config.keys))
-    with engine.cut() as cut:
+    with shell.cut() as cut:
         portions = [(msgspec.msgpack.encode(portion),) for portion in cut.portions]
-        frame = engine.spark.createDataFrame(portions, "portion binary").mapInArrow(_reader(config), schema)
+        frame = shell.spark.createDataFrame(portions, "portion binary").mapInArrow(_reader(config), schema)
         return StateFrame(frame.localCheckpoint(eager=True), cut.epoch)
 
 

@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import StructType
 
 from evenflow.control import ControllerOptions
+from evenflow.engine import Handover
 from evenflow.errors import InputError
 from evenflow.migration import DEFAULT_STRATEGY, Strategy, strategy_of
 from evenflow.model import DEFAULT_SLOTS
@@ -19,7 +20,6 @@ from evenflow.operators import GONE, HASH, SLOT, Agg, Aggregate, Apply, Operator
 from evenflow.policies import DEFAULT_POLICY, Policy, policy_of
 from evenflow.spark.aggregates import bound, named_aggregates
 from evenflow.spark.columns import Chosen, StreamColumns, refuse_types, told_by_spark
-from evenflow.spark.conductor import Handover
 from evenflow.spark.habits import missing_of_keyed, missing_of_stateful
 from evenflow.spark.internals import arrow_schema, refuse_spark_connect, schema_of_ddl, spark_schema
 from evenflow.spark.lane_links import LANE_TIMEOUT_S

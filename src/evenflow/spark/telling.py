@@ -27,7 +27,7 @@ from evenflow.model import Move, SlotId
 from evenflow.policies.base import policy_name
 
 if TYPE_CHECKING:
-    from evenflow.spark.engine import Engine
+    from evenflow.spark.shell import Shell
 
 _SHOWN = 5  # moves and slots that a line names
 _LASTS = 3  # decisions in a row after which what no move can cure is no chance any more
@@ -35,20 +35,20 @@ _ROUTINE = {Refusal.COOLING_DOWN, Refusal.BYTES_IN_FLIGHT}  # waiting, as set
 _FAULTY = {Refusal.BAD_PROPOSAL, Refusal.BAD_REQUEST}
 
 
-def tell_start(engine: Engine, *, lanes_why: str, exchange_asked: bool) -> None:
+def tell_start(shell: Shell, *, lanes_why: str, exchange_asked: bool) -> None:
     """Tell what the query runs with, and why."""
-    controller, recovery = engine.controller, engine.checkpoint.recover()
-    engine.log.info(
+    controller, recovery = shell.controller, shell.checkpoint.recover()
+    shell.log.info(
         "starts with %d lanes (%s), %d slots, policy %s, strategy %s, exchange %s (%s), max_lag %d; checkpoint %s, %s",
         len(controller.table.lanes),
         lanes_why,
         controller.table.slots,
         policy_name(controller.policy),
         controller.strategy.name,
-        engine.router.exchange,
+        shell.router.exchange,
         "as asked" if exchange_asked else "by the kind of master",
-        engine.max_lag,
-        engine.checkpoint.folder.storage.address(""),
+        shell.max_lag,
+        shell.checkpoint.folder.storage.address(""),
         "which is new"
         if recovery.last_accepted < 0
         else f"where it goes on after epoch {recovery.last_accepted}, published up to epoch {recovery.last_published}",

@@ -18,13 +18,11 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from evenflow.control import Controller, ControllerState
 from evenflow.control.journal import Journal
+from evenflow.engine import Engine
 from evenflow.errors import InputError
 from evenflow.lane import LaneConfig
-from evenflow.lane.faults import Faults
 from evenflow.log import QueryLog, label_of
-from evenflow.spark.conductor import Conductor
 from evenflow.spark.driver_socket import driver_socket
-from evenflow.spark.engine import Engine, initial_table
 from evenflow.spark.foreach import row_by_row
 from evenflow.spark.frames import seen_in
 from evenflow.spark.internals import give_id, is_local, qualified, spark_schema, use_this_python
@@ -38,6 +36,7 @@ from evenflow.spark.query import Query
 from evenflow.spark.room import lanes_that_fit, spare_slots
 from evenflow.spark.route import Router
 from evenflow.spark.said import Options, Said, checked_mode, checked_trigger, text_of
+from evenflow.spark.shell import Shell, initial_table
 from evenflow.spark.sink import Write
 from evenflow.spark.telling import tell_start
 from evenflow.state import (
@@ -284,27 +283,28 @@ class StreamWriter:
             lane_timeout_s=options.lane_timeout_s,
             port=port,
         )
-        faults = Faults.scripted()
-        engine = Engine(
+        progress = Progress(query_id, self._name, lanes_why=room.why)
+        shell = Shell(
             spark=spark,
             checkpoint=checkpoint,
             controller=controller,
             links=links,
-            conductor=Conductor(checkpoint, controller, links, options.handover, faults=faults),
+            engine=Engine(
+                checkpoint, controller, options.handover, unit_weights=lambda: progress.unit_weights(options.slots)
+            ),
             router=router,
             sink=sink,
-            progress=Progress(query_id, self._name, lanes_why=room.why),
+            progress=progress,
             config=base,
             max_lag=options.max_lag,
             ends_by_itself=not self._trigger.keys().isdisjoint({"availableNow", "once"}),
             spare_slots=lambda: spare_slots(spark),
             lane_start_s=room.lane_start_s,
-            faults=faults,
             log=log,
         )
         give_id(location, query_id)
-        tell_start(engine, lanes_why=room.why, exchange_asked=options.exchange is not None)
-        return Query.started(engine, spark_writer, self._name)
+        tell_start(shell, lanes_why=room.why, exchange_asked=options.exchange is not None)
+        return Query.started(shell, spark_writer, self._name)
 
     @property
     def _name(self) -> str | None:

@@ -17,6 +17,7 @@ what is removed is needed by nobody.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from evenflow.model import Epoch, LaneId, SlotId
 from evenflow.model.slots import IntArray
 from evenflow.state import naming
 from evenflow.state.files import FileRef, Folder
+from evenflow.state.holdings import SlotSources
 from evenflow.state.ledger import Ledger
 from evenflow.state.loading import load
 from evenflow.state.naming import (
@@ -85,6 +87,9 @@ class Checkpoint:
         self._ledger = ledger
         self._records = WrittenRecords()
         self._strays: list[Epoch] = []  # somebody has died who may have written files, up to these epochs
+        # What guards the ledger where several threads look at it. It is held only for what is done in memory.
+        self.lock: AbstractContextManager[object] = nullcontext()
+        self._writing = threading.Lock()  # one record at a time, whichever thread writes it
 
     @classmethod
     def open(
@@ -153,6 +158,15 @@ class Checkpoint:
         return self._ledger.frontier
 
     @property
+    def last_accepted(self) -> Epoch:
+        """The newest accepted epoch, -1 if there is none."""
+        return self._ledger.accepted
+
+    def sources(self, slot: SlotId) -> SlotSources:
+        """Return what it takes to rebuild a slot at its committed version."""
+        return self._ledger.sources(slot)
+
+    @property
     def pending(self) -> Mapping[Epoch, EpochRecord]:
         """The accepted epochs that some slot has not reached, oldest first."""
         return self._ledger.pending
@@ -173,42 +187,40 @@ class Checkpoint:
 
     def accept(self, record: EpochRecord) -> None:
         """Make an epoch count; its blocks must have been written."""
-        self._ledger.check_record(record)
-        before = self._ledger.newest
-        stored = _without_known_owners(record, before.owners if before is not None else ())
-        self._write_new(EPOCHS, record.epoch, Accepted(self._ledger.accepted, stored))
-        self._ledger.accept(record)
+        with self._writing:
+            with self.lock:
+                self._ledger.check_record(record)
+                before = self._ledger.newest
+                stored = _without_known_owners(record, before.owners if before is not None else ())
+                accepted = Accepted(self._ledger.accepted, stored)
+            self._write_new(EPOCHS, record.epoch, accepted)
+            with self.lock:
+                self._ledger.accept(record)
 
     def commit(self, lanes: Sequence[LaneCommit]) -> None:
         """Make what lanes did count, all of it or nothing; their files must have been written."""
         if not lanes:
             return
-        entry = CommitEntry(self._ledger.sequence + 1, tuple(lanes))
-        steps = self._ledger.checked(entry.lanes)
-        self.folder.settle(_files_of(lanes))
-        self._write_new(COMMITS, entry.sequence, entry)
-        self._ledger.commit(entry.sequence, steps)
+        with self._writing:
+            with self.lock:
+                entry = CommitEntry(self._ledger.sequence + 1, tuple(lanes))
+                steps = self._ledger.checked(entry.lanes)
+            self.folder.settle(_files_of(lanes))
+            self._write_new(COMMITS, entry.sequence, entry)
+            with self.lock:
+                self._ledger.commit(entry.sequence, steps)
 
-    def publish(
-        self,
-        epoch: Epoch,
-        lock: AbstractContextManager[object] | None = None,
-        then: Callable[[], object] = lambda: None,
-    ) -> None:
-        """Note that the sink has everything up to an epoch; noting it again is fine.
-
-        `lock` is what guards this object. It is held only for what is done in memory, `then` included.
-        """
-        lock = lock or nullcontext()
-        with lock:
-            if epoch == self._ledger.published:
-                return
-            self._ledger.check_publish(epoch)
-        name, size = self._write(PUBLISHED, epoch, Published(epoch))
-        with lock:
-            self._records.add(PUBLISHED, epoch, name, size)
-            self._ledger.publish(epoch)
-            then()
+    def publish(self, epoch: Epoch, then: Callable[[], object] = lambda: None) -> None:
+        """Note that the sink has everything up to an epoch, and do `then` with it; noting it again is fine."""
+        with self._writing:
+            with self.lock:
+                if epoch == self._ledger.published:
+                    return
+                self._ledger.check_publish(epoch)
+            self._write(PUBLISHED, epoch, Published(epoch))
+            with self.lock:
+                self._ledger.publish(epoch)
+                then()
 
     def recover(self) -> Recovery:
         """Return where the query stands now."""
@@ -220,27 +232,25 @@ class Checkpoint:
 
     def discard(self, files: Iterable[FileRef]) -> None:
         """Take files for useless that were written, and that no record names or will name."""
-        self._ledger.files.discard(file.name for file in files)
+        with self.lock:
+            self._ledger.files.discard(file.name for file in files)
 
     def expect_strays(self) -> None:
         """Have files that nobody names looked for, once: someone has died who may have written some."""
-        self._strays.append(self._ledger.accepted)
+        with self.lock:
+            self._strays.append(self._ledger.accepted)
 
-    def sweep(self, lock: AbstractContextManager[object] | None = None) -> int:
-        """Remove what no record needs any more; cheap enough for every epoch. Return the number of files.
-
-        `lock` is what guards this object. It is held only for what is done in memory.
-        """
-        lock = lock or nullcontext()
-        with lock:
+    def sweep(self) -> int:
+        """Remove what no record needs any more; cheap enough for every epoch. Return the number of files."""
+        with self.lock:
             base = self._due_base()
             later = [epoch for epoch in self._strays if epoch >= self._ledger.frontier]
             looks, self._strays = len(later) < len(self._strays), later
-        written = None if base is None else self._write(BASE, base.sequence, base)
+        if base is not None:
+            self._write(BASE, base.sequence, base)
         there = [name for folder in (*naming.DATA, *RECORDS) for name in self.folder.names(folder)] if looks else []
-        with lock:
-            if base is not None and written is not None:
-                self._records.add(BASE, base.sequence, *written)
+        with self.lock:
+            if base is not None:
                 self._records.summed_up(base.frontier, self._ledger.accepted)
                 self._ledger.planner.look_at_files(self._ledger.frontier)
             names = [
@@ -308,18 +318,17 @@ class Checkpoint:
                 f"the query, then start it again"
             ) from error
         self.refuse_if_taken_over()
-        self._records.add(folder, number, name, size)
+        with self.lock:
+            self._records.add(folder, number, name, size)
 
-    def _write(self, folder: str, number: int, record: Record) -> tuple[str, int]:
-        """Write a numbered record of which no two can differ: a try that failed half-way may have written it.
-
-        Return its name and size; nothing in memory is changed.
-        """
+    def _write(self, folder: str, number: int, record: Record) -> None:
+        """Write a numbered record of which no two can differ: a try that failed half-way may have written it."""
         name, size = record_name(folder, number, self._owner()), 0
         with suppress(NameTakenError):
             size = self.folder.write_json(name, record, exclusive=True).size
         self.refuse_if_taken_over()
-        return name, size
+        with self.lock:
+            self._records.add(folder, number, name, size)
 
     def _owner(self) -> Run:
         if self._run is None:

@@ -21,6 +21,7 @@ import msgspec
 import pyarrow as pa
 
 from evenflow.control import Controller, ControllerOptions, ControllerState
+from evenflow.engine import Engine, Event, Handover
 from evenflow.errors import EvenflowError, InputError
 from evenflow.lane import LaneConfig, LaneWorker
 from evenflow.lane.cut import Portion, read
@@ -31,16 +32,18 @@ from evenflow.migration import strategy_named
 from evenflow.model import Move, RoutingTable
 from evenflow.operators import SLOT
 from evenflow.policies import Policy, policy_named
-from evenflow.spark.conductor import Conductor, Handover
-from evenflow.spark.engine import Engine, initial_table
 from evenflow.spark.lane_links import LaneLinks
 from evenflow.spark.progress import Progress
 from evenflow.spark.route import Routed, Router, _segments
+from evenflow.spark.shell import Shell, initial_table
 from evenflow.state import Block, FileRef, Folder, Identity, Segment, block_name
-from tests.spark.calculations import SCHEMA, Answer, Calculation, Oracle, Totals, answers_of, by_key
-from tests.spark.ownership import Ownership, Serving, WatchedCheckpoint
+from tests.engine.calculations import SCHEMA, Answer, Calculation, Oracle, Totals, answers_of, by_key
+from tests.engine.ownership import Ownership, Serving, WatchedCheckpoint
 
 SLOTS = 19  # more than are written out with one work, so that some are and some are not
+
+
+_LONG_S = 0.1  # who waits longer than this for an event needs one to go on
 
 
 class Killed(BaseException):
@@ -78,6 +81,7 @@ class Lanes:
     chance: Chance
     rng: random.Random
     mischief: float = 0.0
+    together: float = 0.5  # the chance that one more event is heard with those before
     zombies: float = 0.5  # of the lost attempts: they live on, fenced off, and what they say comes late
     said: list[str] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
@@ -86,6 +90,7 @@ class Lanes:
     run: str = field(init=False)
     _links: dict[int, _Attempt] = field(default_factory=dict)
     _outbox: dict[int, deque[LaneEvent]] = field(default_factory=dict)
+    _posted: deque[Event] = field(default_factory=deque)
     _unborn: list[int] = field(default_factory=list)
     _fenced: list[_Attempt] = field(default_factory=list)
     _incarnations: Counter[int] = field(default_factory=Counter)
@@ -135,12 +140,23 @@ class Lanes:
     def stop(self) -> None:
         """Leave them: nobody waits for a lane of a dead driver."""
 
-    def get(self, timeout: float) -> LaneEvent:  # noqa: ARG002 - nothing comes by waiting
-        """Let things happen, in any order, until there is something to hear."""
+    def put(self, event: Event) -> None:
+        self._posted.append(event)
+
+    def get(self, block: bool = True, timeout: float = 0.0) -> Event:  # noqa: FBT002 - as queues have it
+        """Let things happen, in any order, until there is something to hear; what the driver itself has done first.
+
+        Whoever would not wait long for more gets more now and then, if there is anything.
+        """
+        if self._posted:
+            return self._posted.popleft()
+        more = not block or timeout < _LONG_S
+        if more and self.rng.random() >= self.together:
+            raise queue.Empty
         while True:
             doable = self._doable()
             heard = [lane for lane, events in self._outbox.items() if events]
-            if self.may_rest and not doable and not heard:
+            if (more or self.may_rest) and not doable and not heard:
                 raise queue.Empty
             assert doable or heard, f"deadlock: the engine waits and nothing can happen any more; {self.said[-20:]}"
             if heard and (not doable or self.rng.random() < 0.5):
@@ -242,10 +258,10 @@ class Source:
         )
 
 
-def state_of(engine: Engine) -> tuple[int, pa.Table]:
+def state_of(shell: Shell) -> tuple[int, pa.Table]:
     """Return an epoch and the state at it, as Spark tasks read it: in portions, each through messages."""
-    config, folder = engine.config, Folder.at(engine.config.location)
-    with engine.cut() as cut:
+    config, folder = shell.config, Folder.at(shell.config.location)
+    with shell.cut() as cut:
         portions = [msgspec.msgpack.decode(msgspec.msgpack.encode(each), type=Portion) for each in cut.portions]
         batches = [batch for portion in portions for batch in read(config, folder, portion)]
     return cut.epoch, pa.Table.from_batches(batches, config.operator.view_schema(config.schema, config.keys))
@@ -276,6 +292,7 @@ class World:
     place: Path
     rng: random.Random
     mischief: float = 0.0
+    together: float = 0.5
     lane_deaths: float = 0.0
     driver_deaths: float = 0.0
     elastic: float = 0.0  # the chance that a restart is with another number of lanes
@@ -292,7 +309,7 @@ class World:
     epoch: int = 0
     oracle: Oracle = field(init=False)
     shop: Shop = field(init=False)
-    engine: Engine = field(init=False)
+    shell: Shell = field(init=False)
 
     def __post_init__(self) -> None:
         self.oracle = Oracle(self.calculation)
@@ -301,16 +318,16 @@ class World:
 
     @property
     def links(self) -> Lanes:
-        return cast("Lanes", self.engine.links)
+        return cast("Lanes", self.shell.links)
 
     def restart(self) -> None:
         """Start the query as a new driver would; if that dies, start again."""
         while True:
             if self.rng.random() < self.elastic:
                 self.lanes = self.rng.randint(1, 4)
-            self.engine = self._built()
+            self.shell = self._built()
             try:
-                self.engine.start()
+                self.shell.start()
             except Killed:
                 continue
             return
@@ -320,7 +337,7 @@ class World:
         self.oracle.add(self.epoch, rows)
         while True:
             try:
-                self.engine.on_batch(cast("Any", rows), self.epoch)
+                self.shell.on_batch(cast("Any", rows), self.epoch)
             except Killed:
                 self.restart()  # and Spark replays the batch
                 continue
@@ -332,8 +349,8 @@ class World:
         self.links.may_rest = True
         try:
             for _ in range(times):
-                self.engine._listen()
-            self.engine.publisher.publish_ready()
+                self.shell._listen()
+            self.shell.publisher.publish_ready()
         except Killed:
             self.restart()
         self.links.may_rest = False
@@ -342,7 +359,7 @@ class World:
         """Have all epochs finished, however often the driver dies on the way."""
         while True:
             try:
-                self.engine.drain()
+                self.shell.drain()
             except Killed:
                 self.restart()
                 continue
@@ -352,15 +369,15 @@ class World:
         """Ask for another number of lanes, unless some are on their way already."""
         with contextlib.suppress(InputError):
             self.lanes = self.rng.randint(1, 4)
-            self.engine.resize(self.lanes)
+            self.shell.resize(self.lanes)
 
     def ask_for_moves(self) -> None:
         """Ask for some moves by hand."""
-        table = self.engine.controller.table
+        table = self.shell.controller.table
         slots = self.rng.sample(range(SLOTS), self.rng.randint(1, SLOTS))
         moves = [Move(slot, int(table.owners[slot]), self.rng.choice(table.lanes)) for slot in slots]
         with contextlib.suppress(InputError):  # a lane that is being stopped takes no more
-            self.engine.request([move for move in moves if move.source != move.target])
+            self.shell.request([move for move in moves if move.source != move.target])
 
     def rows(self, most: int = 20) -> pa.Table:
         """Return random rows; their values tell them apart."""
@@ -371,7 +388,7 @@ class World:
 
     def check(self) -> None:
         """Compare what is held and what was published with the oracle."""
-        epoch, state = state_of(self.engine)
+        epoch, state = state_of(self.shell)
         assert by_key(self.calculation.held(state)) == by_key(self.oracle.state.values())
         assert epoch == self.epoch - 1
         assert self.shop.epochs == self.oracle.epochs
@@ -379,8 +396,8 @@ class World:
 
     def check_cut(self) -> int:
         """Compare what is held at one epoch with the oracle, wherever lanes are; return by how much they differ."""
-        versions = self.engine.checkpoint.slot_versions
-        epoch, state = state_of(self.engine)
+        versions = self.shell.checkpoint.slot_versions
+        epoch, state = state_of(self.shell)
         assert epoch == versions.max()
         assert by_key(self.calculation.held(state)) == self.oracle.at(epoch)
         return int(epoch - versions.min())
@@ -390,7 +407,7 @@ class World:
         self.deaths[point] += strikes
         return strikes
 
-    def _built(self) -> Engine:
+    def _built(self) -> Shell:
         operator = self.calculation.operator
         contents = operator.contents(self.schema, ("key",))
         identity = Identity("id", ("key",), ("int64",), SLOTS, contents, "update", 0.0)
@@ -411,15 +428,14 @@ class World:
                 warm_up_windows=1, copy_ahead_bytes=self.rng.choice(self.copy_ahead), min_lanes=1, max_lanes=4
             ),
         )
-        links = cast("LaneLinks", Lanes(config, chance, self.rng, self.mischief))
+        links = cast("LaneLinks", Lanes(config, chance, self.rng, self.mischief, self.together))
         handover = self.rng.choice(self.handovers)
-        conductor = Conductor(checkpoint, controller, links, handover, most_losses=1 << 30, faults=chance)
-        return Engine(
+        return Shell(
             spark=cast("Any", None),
             checkpoint=checkpoint,
             controller=controller,
             links=links,
-            conductor=conductor,
+            engine=Engine(checkpoint, controller, handover, most_losses=1 << 30),
             router=cast("Router", Source(config.location, self.rng)),
             sink=self.shop,
             progress=Progress("id", None),

@@ -1,9 +1,9 @@
-"""A conductor with lanes played by the test: it says what they say, and reads what they are told."""
+"""An engine with lanes played by the test: it says what they say, and reads what they are told."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +11,19 @@ from typing import Any, TypeVar
 import numpy as np
 
 from evenflow.control import Controller, ControllerOptions
+from evenflow.engine import (
+    Accepted,
+    Action,
+    Asked,
+    Commit,
+    Committed,
+    Engine,
+    Event,
+    Handover,
+    RetireLane,
+    StartLane,
+    Tell,
+)
 from evenflow.lane.events import Joined, Lost, Said
 from evenflow.lane.messages import (
     PROTOCOL,
@@ -32,7 +45,6 @@ from evenflow.lane.messages import (
 from evenflow.migration import strategy_named
 from evenflow.model import Contents, Move, RoutingTable
 from evenflow.policies import policy_named
-from evenflow.spark.conductor import Conductor, Handover
 from evenflow.state import (
     Block,
     Checkpoint,
@@ -51,8 +63,8 @@ Message = TypeVar("Message", bound=ToLane)
 
 
 @dataclass
-class Stage:
-    """`slots` slots on `lanes` lanes, in runs. Files are named and never written: a conductor reads none."""
+class Scene:
+    """`slots` slots on `lanes` lanes, in runs. Files are named and never written: an engine reads none."""
 
     place: Path
     slots: int = 4
@@ -60,7 +72,10 @@ class Stage:
     handover: Handover = "at once"
     options: Mapping[str, Any] = field(default_factory=dict)
     heard: dict[int, list[ToLane]] = field(default_factory=lambda: defaultdict(list))
-    deaf: set[int] = field(default_factory=set)
+    started: list[int] = field(default_factory=list)
+    retired: list[int] = field(default_factory=list)
+    now_s: float = 0.0
+    _pending: list[Event] = field(default_factory=list)
     _tokens: dict[int, Hello] = field(default_factory=dict)
     _epoch: int = -1
 
@@ -74,28 +89,41 @@ class Stage:
             strategy_named("sudden"),
             ControllerOptions(**self.options),
         )
-        self.conductor = Conductor(self.checkpoint, self.controller, self, self.handover)
-        for lane in range(self.lanes):
-            self.conductor.add_lane(lane)
+        self.engine = Engine(self.checkpoint, self.controller, self.handover)
+        self._act(self.engine.start())
 
     @classmethod
-    def ready(cls, place: Path, **how: Any) -> Stage:
-        """Return a stage whose lanes are there and hold their slots."""
-        stage = cls(place, **how)
-        for lane in range(stage.lanes):
-            stage.join(lane)
-            if stage.told(lane, Adopt):
-                stage.adopt(lane)
-        return stage
+    def ready(cls, place: Path, **how: Any) -> Scene:
+        """Return a scene whose lanes are there and hold their slots."""
+        scene = cls(place, **how)
+        for lane in range(scene.lanes):
+            scene.join(lane)
+            if scene.told(lane, Adopt):
+                scene.adopt(lane)
+        return scene
 
-    # --- the sender ----------------------------------------------------------------------------------------------
+    # --- the shell -----------------------------------------------------------------------------------------------
 
-    def send(self, lane: int, token: str, message: ToLane) -> bool:
-        hello = self._tokens.get(lane)
-        if hello is None or hello.token != token or lane in self.deaf:
-            return False
-        self.heard[lane].append(message)
-        return True
+    def handle(self, *events: Event) -> None:
+        """Let the engine take something in, and do what it wants done."""
+        self._pending += events
+        while self._pending:
+            now, self._pending = self._pending, []
+            self._act(self.engine.handle(now, self.now_s))
+
+    def _act(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Tell):
+                hello = self._tokens.get(action.lane)
+                if hello is not None and hello.token == action.token:
+                    self.heard[action.lane].append(action.message)
+            elif isinstance(action, Commit):
+                self.checkpoint.commit(action.lanes)
+                self._pending.append(Committed())
+            elif isinstance(action, StartLane):
+                self.started.append(action.lane)
+            elif isinstance(action, RetireLane):
+                self.retired.append(action.lane)
 
     # --- what lanes do -------------------------------------------------------------------------------------------
 
@@ -103,13 +131,11 @@ class Stage:
         before = self._tokens.get(lane)
         hello = Hello(PROTOCOL, lane, before.incarnation + 1 if before else 0, 0, 0, "here", "driver", f"r{lane}")
         self._tokens[lane] = hello
-        self.conductor.heard(Joined(hello))
-        self.conductor.settle()
+        self.handle(Joined(hello))
 
     def lose(self, lane: int) -> None:
         self.heard[lane].clear()
-        self.conductor.heard(Lost(lane, self._tokens[lane].token))
-        self.conductor.settle()
+        self.handle(Lost(lane, self._tokens[lane].token))
 
     def told(self, lane: int, kind: type[Message]) -> list[Message]:
         """Return what a lane was told of a kind and has not answered."""
@@ -121,10 +147,13 @@ class Stage:
         self.heard[lane].remove(message)
         return message
 
-    def say(self, lane: int, answer: Any, *, settle: bool = True) -> None:
-        self.conductor.heard(Said(lane, self._tokens[lane].token, answer))
-        if settle:
-            self.conductor.settle()
+    def say(self, lane: int, answer: Any, *, later: bool = False) -> None:
+        """Say something; with `later` the engine hears it together with what is said next."""
+        said = Said(lane, self._tokens[lane].token, answer)
+        if later:
+            self._pending.append(said)
+        else:
+            self.handle(said)
 
     def adopt(self, lane: int, size: int = 0) -> Adopt:
         message = self.take(lane, Adopt)
@@ -144,7 +173,7 @@ class Stage:
         self.say(lane, Released(tuple(versions.items()), refs if message.handoff else (), 1, 0.0))
         return message
 
-    def done(self, lane: int, seconds: float = 1.0, size: int = 0, *, idle_s: float = 0.0, settle: bool = True) -> Work:
+    def done(self, lane: int, seconds: float = 1.0, size: int = 0, *, idle_s: float = 0.0, later: bool = False) -> Work:
         """Do the work that a lane was told, all slots with one changed row, in `seconds` per epoch with rows.
 
         If the hottest keys of slots are asked for, each is a third of its slot's rows, and is called as the slot.
@@ -165,7 +194,7 @@ class Stage:
         )
         loads = tuple(self._load(each.epoch, each.parts, slots, seconds, size) for each in work.inputs)
         hot = tuple(HotKey(slot, {"key": slot}, 1 / 3, 5) for slot in work.hot_slots)
-        self.say(lane, Done(commit, loads, idle_s, 0, 0, hot), settle=settle)
+        self.say(lane, Done(commit, loads, idle_s, 0, 0, hot), later=later)
         return work
 
     def answer(self, lane: int) -> bool:
@@ -209,14 +238,13 @@ class Stage:
             accepted_at_s=0.0,
         )
         self.checkpoint.accept(record)
-        self.conductor.accepted(record)
-        self.conductor.settle()
+        self.handle(Accepted(record))
         return self._epoch
 
     def ask(self, *moves: tuple[int, int], not_before: int = 0) -> None:
         owners = self.controller.table.owners
         self.controller.request([Move(slot, int(owners[slot]), lane) for slot, lane in moves], not_before)
-        self.conductor.settle()
+        self.handle(Asked())
 
     @property
     def versions(self) -> list[int]:

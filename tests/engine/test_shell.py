@@ -15,10 +15,10 @@ import pytest
 from evenflow.control.journal import PhaseChanged
 from evenflow.errors import EvenflowError, InputError, StoppedError, TakenOverError
 from evenflow.migration import Event
-from evenflow.spark import engine
-from evenflow.spark.engine import Engine
+from evenflow.spark import shell
+from evenflow.spark.shell import Shell
 from evenflow.state import FileRef
-from tests.spark.one_process import Shop, World
+from tests.engine.one_process import Shop, World
 
 SLOT = 0
 
@@ -27,7 +27,7 @@ SLOT = 0
 class AsksForAMove(Shop):
     """A sink that asks for a move while an epoch is published."""
 
-    engine: Engine | None = None
+    engine: Shell | None = None
     at: int = 0
 
     def publish(self, epoch: int, files: Sequence[FileRef]) -> None:
@@ -39,11 +39,11 @@ class AsksForAMove(Shop):
 
 def test_what_is_decided_while_an_epoch_waits_for_lanes_goes_with_that_epoch(tmp_path: Path) -> None:
     world = World(tmp_path, random.Random(1), lanes=2, max_lag=1, copy_ahead=(None,))
-    sink = AsksForAMove(world.shop.location, engine=world.engine)
-    world.engine.publisher.sink = world.shop = sink
+    sink = AsksForAMove(world.shop.location, engine=world.shell)
+    world.shell.publisher.sink = world.shop = sink
     for _ in range(3):  # nothing is heard of lanes before the third has to wait for the first
         world.run(world.rows())
-    announced = [entry for entry in world.engine.journal.of(PhaseChanged) if entry.event is Event.ANNOUNCE]
+    announced = [entry for entry in world.shell.journal.of(PhaseChanged) if entry.event is Event.ANNOUNCE]
     assert [(entry.epoch, entry.move.slot) for entry in announced] == [(2, SLOT)]
     world.finish()
     world.check()
@@ -52,8 +52,8 @@ def test_what_is_decided_while_an_epoch_waits_for_lanes_goes_with_that_epoch(tmp
 def test_lanes_have_an_epoch_to_do_while_the_next_is_routed(tmp_path: Path) -> None:
     world = World(tmp_path, random.Random(2), lanes=2, max_lag=0)
     lags = []
-    route = world.engine.router.route
-    world.engine.router.route = lambda *args: (lags.append(world.engine.lag), route(*args))[1]  # type: ignore[method-assign,func-returns-value]
+    route = world.shell.router.route
+    world.shell.router.route = lambda *args: (lags.append(world.shell.lag), route(*args))[1]  # type: ignore[method-assign,func-returns-value]
     for _ in range(3):
         world.run(world.rows())
     assert lags == [0, 1, 1], "lock-step is between epochs, not between routing and lanes"
@@ -63,14 +63,14 @@ def test_what_breaks_off_when_the_query_is_stopped_is_no_failure(tmp_path: Path)
     world = World(tmp_path, random.Random(3), lanes=2)
 
     def cancelled(*_: Any) -> Any:
-        world.engine.interrupt()
+        world.shell.interrupt()
         raise RuntimeError("the job was cancelled")
 
-    world.engine.router.route = cancelled  # type: ignore[method-assign,assignment]
+    world.shell.router.route = cancelled  # type: ignore[method-assign,assignment]
     with pytest.raises(RuntimeError):
         world.run(world.rows())
-    assert world.engine.failure is None
-    assert isinstance(world.engine.error, StoppedError)
+    assert world.shell.failure is None
+    assert isinstance(world.shell.error, StoppedError)
 
 
 @dataclass
@@ -91,7 +91,7 @@ def test_a_sink_that_hangs_does_not_hold_up_a_stop_and_does_not_count_when_it_re
 ) -> None:
     world = World(tmp_path, random.Random(9), lanes=2, max_lag=1)
     sink = Hangs(world.shop.location)
-    stuck = world.engine
+    stuck = world.shell
     stuck.publisher.sink = sink
     world.run(world.rows())
     while not stuck.checkpoint.recover().unpublished:
@@ -114,7 +114,7 @@ def test_a_sink_that_hangs_does_not_hold_up_a_stop_and_does_not_count_when_it_re
 def test_a_driver_that_was_taken_over_ends_and_the_other_goes_on(tmp_path: Path) -> None:
     world = World(tmp_path, random.Random(4), lanes=2, max_lag=1)
     world.run(world.rows())
-    old = world.engine
+    old = world.shell
     while not old.checkpoint.recover().unpublished:
         old._listen()
     world.restart()
@@ -131,29 +131,29 @@ def test_a_driver_that_was_taken_over_ends_and_the_other_goes_on(tmp_path: Path)
 
 def test_a_driver_without_anything_to_do_notices_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(tmp_path, random.Random(5), lanes=2)
-    old = world.engine
+    old = world.shell
     world.links.may_rest = True
-    monkeypatch.setattr(engine, "_LOOK_S", -1.0)
+    monkeypatch.setattr(shell, "_LOOK_S", -1.0)
     world.restart()
     with pytest.raises(TakenOverError):
-        old._conduct()
+        old._loop()
 
 
 def test_whatever_fails_after_a_takeover_failed_of_it(tmp_path: Path) -> None:
     world = World(tmp_path, random.Random(6), lanes=2)
-    old = world.engine
+    old = world.shell
     world.restart()
-    for each in (old, world.engine):
+    for each in (old, world.shell):
         each.fail(RuntimeError("a file is missing"))
     assert isinstance(old.error, TakenOverError)
-    assert isinstance(world.engine.error, RuntimeError)
+    assert isinstance(world.shell.error, RuntimeError)
 
 
 def test_a_lane_that_loads_may_take_long_and_one_that_never_comes_may_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running = World(tmp_path, random.Random(6), lanes=2).engine
-    monkeypatch.setattr(running.conductor, "missing", lambda: [1])
+    running = World(tmp_path, random.Random(6), lanes=2).shell
+    monkeypatch.setattr(running.engine, "missing", lambda: [1])
     running._refuse_to_wait(deadline=0.0)
     monkeypatch.setattr(running.links, "has_come", lambda lane: lane != 1)
     with pytest.raises(EvenflowError, match=r"lanes \[1\] do not start"):
@@ -164,14 +164,14 @@ def test_state_can_be_read_after_a_sweep_that_failed(tmp_path: Path, monkeypatch
     world = World(tmp_path, random.Random(7), lanes=2)
     world.run(world.rows())
     with monkeypatch.context() as broken:
-        broken.setattr(world.engine.checkpoint, "sweep", Mock(side_effect=OSError("the disk is gone")))
+        broken.setattr(world.shell.checkpoint, "sweep", Mock(side_effect=OSError("the disk is gone")))
         with pytest.raises(OSError, match="the disk is gone"):
             world.finish()
-    assert not world.engine._reading.locked()
+    assert not world.shell._reading.locked()
 
 
 def test_a_query_that_has_ended_starts_no_lanes_and_plans_no_moves(tmp_path: Path) -> None:
-    ended = World(tmp_path, random.Random(8), lanes=2).engine
+    ended = World(tmp_path, random.Random(8), lanes=2).shell
     ended.stop()
     with pytest.raises(InputError, match="resize: the query has ended"):
         ended.resize(3)

@@ -1,4 +1,4 @@
-"""The engine of one query: accepts epochs, publishes what lanes have done, and keeps the conductor going in between.
+"""The shell around the engine of one query: feeds in what happens, and does what the engine wants done.
 
 What happens to an epoch, and what a crash at each point means::
 
@@ -12,8 +12,9 @@ Another driver may have been started on the same checkpoint: then this one's nex
 `state/runs.py`). It also looks from time to time, since one that has nothing to do writes none, and Spark's part of the
 checkpoint is shared as well; and before it does what takes long or reaches the sink.
 
-Three threads: Spark's, which brings batches and waits when lanes are too far behind; one that listens to lanes and
-tells them what to do; one that publishes. What they share is guarded by one lock.
+Three threads: Spark's, which routes and accepts batches and waits when lanes are too far behind; the loop, which is the
+only one to run the engine's actions; and the one that publishes. One lock guards what they share in memory. No file,
+socket or sink is touched while it is held, so whoever looks (status, progress, stop) gets an answer at once.
 """
 
 from __future__ import annotations
@@ -23,29 +24,42 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import InitVar, dataclass, field
-from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
-import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 
-from evenflow.control import Controller, LaneWish
+from evenflow.control import Controller
 from evenflow.control.fitting import fitted
-from evenflow.control.journal import Journal
+from evenflow.control.journal import Entry, Journal
+from evenflow.engine import (
+    Accepted,
+    Action,
+    Asked,
+    Commit,
+    Committed,
+    Discard,
+    Engine,
+    Event,
+    FindRoom,
+    LookForStrays,
+    Progressed,
+    Room,
+    StartLane,
+    Tell,
+)
 from evenflow.errors import EvenflowError, InputError, StoppedError, TakenOverError
 from evenflow.lane import LaneConfig
 from evenflow.lane.cut import Cut, cut_of
-from evenflow.lane.events import Joined, LaneEvent
+from evenflow.lane.events import Joined, Said
 from evenflow.lane.faults import Faults
+from evenflow.lane.messages import Released
 from evenflow.log import QueryLog, Slow
 from evenflow.model import LaneId, Move, RoutingTable, SlotId
-from evenflow.model.slots import FloatArray
 from evenflow.policies import Policy, starting_table
 from evenflow.policies.base import policy_name
-from evenflow.spark.conductor import Conductor
 from evenflow.spark.lane_links import LaneLinks
 from evenflow.spark.progress import EpochTimes, Progress
 from evenflow.spark.publisher import Publisher
@@ -63,14 +77,14 @@ _LOOK_S = 1.0  # how often a driver without anything to do looks whether another
 
 
 @dataclass
-class Engine:
-    """Carries out the epochs of one query."""
+class Shell:
+    """Runs the engine of one query."""
 
     spark: SparkSession
     checkpoint: Checkpoint
     controller: Controller
     links: LaneLinks
-    conductor: Conductor
+    engine: Engine
     router: Router
     sink: InitVar[Sink]
     progress: Progress
@@ -86,7 +100,7 @@ class Engine:
     faults: Faults = field(default_factory=Faults.scripted)
     error: BaseException | None = None
     over: threading.Event = field(default_factory=threading.Event)  # it has failed, or is to stop
-    _joining: set[LaneId] = field(default_factory=set)
+    _to_tell: deque[Entry] = field(default_factory=deque)  # of the journal, for the log
     _threads: list[threading.Thread] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -96,9 +110,10 @@ class Engine:
     def __post_init__(self, sink: Sink) -> None:
         """Share one lock."""
         self._changed = threading.Condition(self._lock)
-        self.conductor.on_done = self.progress.lane_done
-        self.progress.not_curable = self.conductor.hot_spots.rows
-        self.journal.heard = JournalLog(self.log)
+        self.checkpoint.lock = self._lock
+        self.progress.not_curable = self.engine.hot_spots.rows
+        self.journal.heard = self._to_tell.append
+        self._journal_log = JournalLog(self.log)
         self._slow_commit = Slow(self.log, "a commit to the checkpoint", _SLOW_COMMIT_S)
         self.publisher = Publisher(
             self.checkpoint, sink, self.progress, self.log, self.faults, self._changed, self._reading, self._stop
@@ -114,12 +129,10 @@ class Engine:
     def start(self) -> None:
         """Start the lanes; they finish what an earlier run of the query has left behind."""
         self.checkpoint.sweep_orphans()
-        for lane in self.controller.table.lanes:
-            self.conductor.add_lane(lane)
-            self.links.start(lane)
+        self._act(self.engine.start())
         if self.threaded:
-            self._start_thread("conduct", self._conduct)
-        self._wait_for(lambda: not self.conductor.missing(), time.monotonic() + self.lane_start_s)
+            self._start_thread("loop", self._loop)
+        self._wait_for(lambda: not self.engine.missing(), time.monotonic() + self.lane_start_s)
 
     def start_publishing(self) -> None:
         """Bring to the sink what is committed, from now on.
@@ -214,13 +227,11 @@ class Engine:
             rows=sum(segment.rows for block in routed.blocks for segment in block.segments),
             accepted_at_s=times.waited_s,
         )
-        with self._changed:
-            self.checkpoint.accept(record)
-            times.accepted_s = time.time()
-            self.progress.accepted(record, times)
-            self.faults.reach("driver.after-accept", epoch=epoch)
-            self.conductor.accepted(record)
-            self._settle()
+        self.progress.accepted(record, times)
+        self.checkpoint.accept(record)
+        times.accepted_s = time.time()
+        self.faults.reach("driver.after-accept", epoch=epoch)
+        self._post(Accepted(record))
 
     @property
     def lag(self) -> int:
@@ -238,7 +249,7 @@ class Engine:
                 move if isinstance(move, Move) else Move(move[0], owners.get(move[0], -1), move[1]) for move in moves
             ]
             self.controller.request([move for move in asked if move.source != move.target], not_before)
-            self._settle()
+        self._post(Asked())
 
     def set_policy(self, policy: Policy) -> None:
         """Decide by another policy."""
@@ -248,23 +259,11 @@ class Engine:
 
     def resize(self, lanes: int) -> None:
         """Run with another number of lanes from now on: new ones take over slots, those to go are drained first."""
+        spare = self.spare_slots()
         with self._changed:
             self._refuse_if_ended("resize")
-            now = self.controller.table.lanes
-            if not 1 <= lanes <= self.controller.table.slots:
-                raise InputError(f"resize: from 1 to {self.controller.table.slots} lanes (a slot each), got {lanes}")
-            if self._joining:
-                raise InputError(f"resize: lanes {sorted(self._joining)} are just starting; wait until they are there")
-            if self.controller.draining:
-                raise InputError(
-                    f"resize: lanes {sorted(self.controller.draining)} are giving away their slots; wait until they "
-                    f"are gone"
-                )
-            if lanes > len(now):
-                self._add_lanes(lanes - len(now))
-            elif lanes < len(now):
-                self._act_on(self.controller.resize(fitted(self.controller.table, now[:lanes], self._weights())))
-            self._settle()
+            self.engine.resize(lanes, spare)
+        self._post(Asked())
 
     def _refuse_if_ended(self, what: str) -> None:
         if self._stop.is_set():
@@ -273,7 +272,7 @@ class Engine:
     def slot_rows(self) -> list[dict[str, Any]]:
         """Return what each slot cost last, and how many rows of accepted epochs wait for it."""
         with self._lock:
-            return self.progress.slot_rows(self.conductor.pending_rows(), self.controller.table)
+            return self.progress.slot_rows(self.engine.pending_rows(), self.controller.table)
 
     @contextlib.contextmanager
     def cut(self) -> Iterator[Cut]:
@@ -288,9 +287,9 @@ class Engine:
                     raise taken_over from error
                 raise
 
-    # --- the thread that conducts --------------------------------------------------------------------------------
+    # --- the loop ------------------------------------------------------------------------------------------------
 
-    def _conduct(self) -> None:
+    def _loop(self) -> None:
         looked_s = time.monotonic()
         while not self._stop.is_set():
             self._listen()
@@ -299,92 +298,90 @@ class Engine:
                 looked_s = time.monotonic()
 
     def _listen(self) -> None:
-        """Take in what lanes say, all that has come, and let them go on."""
+        """Take in what has happened, all that has come, and do what follows from it."""
         events = self._gathered()
-        if not events:
-            return
-        with self._changed:
-            for event in events:
-                if isinstance(event, Joined):
-                    hello = event.hello
-                    self.log.info("process %d on %s is there", hello.pid, hello.host, lane=hello.lane)
-                self.conductor.heard(event)
-            self._settle()
+        for event in events:
+            if isinstance(event, Joined):
+                hello = event.hello
+                self.log.info("process %d on %s is there", hello.pid, hello.host, lane=hello.lane)
+            if isinstance(event, Said) and isinstance(event.message, Released):
+                self.faults.reach("driver.during-move", epoch=max(version for _, version in event.message.slots))
+        if events:
+            self._handle(events)
 
-    def _gathered(self) -> list[LaneEvent]:
+    def _post(self, event: Event) -> None:
+        """Tell the loop of something; where there is no thread for it, this is the loop."""
+        self.links.events.put(event)
+        if not self.threaded:
+            self._listen()
+
+    def _gathered(self) -> list[Event]:
         """Return what has come; if other lanes are at work, wait a moment for them: one commit does for all."""
-        events: list[LaneEvent] = []
+        events: list[Event] = []
         with contextlib.suppress(queue.Empty):
             events.append(self.links.events.get(timeout=_POLL_S))
             with self._lock:
-                expected = self.conductor.lanes_at_work
+                expected = self.engine.lanes_at_work
             deadline = time.monotonic() + _GATHER_S
-            while self.threaded:
+            while True:
                 left_s = deadline - time.monotonic() if len(events) < expected else 0.0
                 events.append(self.links.events.get(block=left_s > 0, timeout=max(0.0, left_s)))
         return events
 
-    def _settle(self) -> None:
-        """Let the conductor act; do what the controller wants of lanes; wake who waits."""
-        began_s = time.monotonic()
-        if self.conductor.settle():
-            self._slow_commit.took(time.monotonic() - began_s, self.checkpoint.frontier)
-            self.progress.committed(self.checkpoint.frontier)
-        self._welcome()
-        for wish in self.conductor.wishes():
-            self._act_on(wish)
-        self._changed.notify_all()
+    def _handle(self, events: Sequence[Event]) -> None:
+        """Let the engine decide, do what it wants done, and wake who waits; until nothing follows any more."""
+        while events:
+            with self._changed:
+                actions = self.engine.handle(events, time.time())
+                self._changed.notify_all()
+            follows = self._act(actions)
+            if any(isinstance(event, Committed) for event in events):  # and what lanes said with it is known
+                self.publisher.up_to = self.checkpoint.frontier
+                self.progress.committed(self.checkpoint.frontier)
+            events = follows
+            while self._to_tell:
+                self._journal_log(self._to_tell.popleft())
 
-    def _act_on(self, wish: LaneWish | None) -> None:
-        if wish is None:
+    def _act(self, actions: Sequence[Action]) -> list[Event]:
+        """Do what the engine wants done; return what it is to be told of it."""
+        events: list[Event] = []
+        for action in actions:
+            if isinstance(action, Tell):
+                self.links.send(action.lane, action.token, action.message)
+            elif isinstance(action, Commit):
+                self._commit(action)
+                events.append(Committed())
+            elif isinstance(action, Discard):
+                self.checkpoint.discard(action.files)
+            elif isinstance(action, LookForStrays):
+                self.checkpoint.expect_strays()
+            elif isinstance(action, Progressed):
+                self.progress.lane_done(action.done)
+            elif isinstance(action, FindRoom):
+                events.append(self._room_for(action.lanes))
+            elif isinstance(action, StartLane):
+                self.links.start(action.lane)
+            else:
+                self.links.retire(action.lane)
+                self.progress.lanes_are(self.engine.lanes)
+        return events
+
+    def _commit(self, action: Commit) -> None:
+        if not action.lanes:
             return
-        if wish.add:
-            try:
-                self._add_lanes(wish.add)
-            except InputError as error:
-                self.log.warning("%s", error)
-                self.controller.lanes_changed(self.controller.table.lanes)  # there is no room: go on as it is
-        for lane in wish.retire:
-            self.conductor.remove_lane(lane)
-            self.links.retire(lane)
-        if wish.retire:
-            self.controller.lanes_changed([lane for lane in self.controller.table.lanes if lane not in wish.retire])
-            self.progress.lanes_are(self.controller.table.lanes)
+        epoch, began_s = max(commit.epoch for commit in action.lanes), time.monotonic()
+        self.faults.reach("driver.before-commit", epoch=epoch)
+        self.checkpoint.commit(action.lanes)
+        self.faults.reach("driver.after-commit", epoch=epoch)
+        self._slow_commit.took(time.monotonic() - began_s, self.checkpoint.frontier)
 
-    def _add_lanes(self, count: int) -> None:
+    def _room_for(self, lanes: int) -> Room:
         spare = self.spare_slots()
-        if count > spare:
-            raise InputError(
-                f"resize: {count} more lanes need {count} task slots, {max(0, spare)} are free: "
-                f"give the session more cores, or ask for {len(self.controller.table.lanes) + max(0, spare)} lanes"
+        if lanes > spare:
+            self.log.warning(
+                "the policy wants %d more lanes, and %d task slots are free: it goes on as it is", lanes, max(0, spare)
             )
-        first = max(self.conductor.lanes) + 1
-        for lane in range(first, first + count):
-            self.conductor.add_lane(lane)
-            self.links.start(lane)
-            self._joining.add(lane)
-
-    def _welcome(self) -> None:
-        """Once all new lanes are there, let the controller know of them and give them their share of the slots."""
-        if not self._joining or any(self.conductor.lanes[lane].token is None for lane in self._joining):
-            return
-        lanes = sorted({*self.controller.table.lanes, *self._joining})
-        before = self.controller.table
-        self._joining.clear()
-        self.controller.lanes_changed(lanes)
-        self._act_on(self.controller.resize(fitted(before, lanes, self._weights())))
-
-    def _weights(self) -> FloatArray:
-        """Return what each slot cost lately, in records of middling cost on its lane.
-
-        One epoch of a lane may take twice as long as another's for no reason of its slots: lanes' paces are left out.
-        """
-        weights = np.zeros(self.controller.table.slots)
-        for _, rows in groupby(sorted(self.progress.slot_costs(), key=itemgetter("lane")), key=itemgetter("lane")):
-            slots, records, busy_s = zip(*((row["slot"], row["records"], row["busy_s"]) for row in rows), strict=True)
-            total_s = sum(busy_s)
-            weights[list(slots)] = np.array(busy_s) * (sum(records) / total_s) if total_s else records
-        return weights
+        return Room(lanes, spare)
 
     # --- waiting -------------------------------------------------------------------------------------------------
 
@@ -399,13 +396,12 @@ class Engine:
                 self._refuse_to_wait(deadline)
                 if self.threaded:
                     self._changed.wait(_POLL_S)
-                else:
+                elif not self.publisher.publish_ready():
                     self._listen()
-                    self.publisher.publish_ready()
 
     def _refuse_to_wait(self, deadline: float) -> None:
         """Raise if a lane will not come: its job fails time and again, or takes too long. One that loads state may."""
-        missing = self.conductor.missing()
+        missing = self.engine.missing()
         module = next(filter(None, map(self.links.missing_module, missing)), None)
         if module is not None:
             raise EvenflowError(

@@ -1,0 +1,463 @@
+"""The engine: takes in what has happened, and says what is to be done next. It waits for nobody.
+
+Lanes take epochs at their own pace. What they have done counts when it is committed; what follows from it (the next
+work, units that may be loaded now) is decided after that. So there is one commit at a time, and what happens meanwhile
+is taken in when it is durable.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+import numpy as np
+
+from evenflow.control import Ack, Controller
+from evenflow.control.journal import StateMoved
+from evenflow.engine.actions import Action, Commit, Discard, LookForStrays, Progressed, RetireLane, StartLane, Tell
+from evenflow.engine.copies import Copies
+from evenflow.engine.elastic import Elastic
+from evenflow.engine.events import Accepted, Committed, Event, Room
+from evenflow.engine.handoffs import Handoffs
+from evenflow.engine.hot_spots import HotSpots
+from evenflow.engine.inputs import EpochIndex
+from evenflow.engine.lanes import Lane
+from evenflow.engine.loads import LoadAccounts
+from evenflow.engine.planning import Planner
+from evenflow.engine.units import Place, Turn, Units
+from evenflow.errors import EvenflowError, LaneFailedError
+from evenflow.lane.events import Joined, Lost, Said
+from evenflow.lane.messages import (
+    Adopt,
+    Adopted,
+    Done,
+    Failed,
+    Forget,
+    FromLane,
+    Prepare,
+    Prepared,
+    Release,
+    Released,
+    SlotToLoad,
+    ToLane,
+    Work,
+)
+from evenflow.migration import Event as MoveEvent
+from evenflow.model import Epoch, LaneId, Move, SlotId
+from evenflow.model.slots import FloatArray, IntArray
+from evenflow.state import EpochRecord, SlotSources
+
+Handover: TypeAlias = Literal["at the timestamp", "at once"]
+
+_MOST_LOSSES = 5  # of one lane without progress
+_ABSENCES = 2_000
+
+
+class Records(Protocol):
+    """What the checkpoint has written down, as far as the engine looks at it."""
+
+    @property
+    def slot_versions(self) -> IntArray:
+        """The committed version of each unit, -1 for none."""
+
+    @property
+    def frontier(self) -> Epoch:
+        """The last epoch that every unit has reached."""
+
+    @property
+    def pending(self) -> Mapping[Epoch, EpochRecord]:
+        """The accepted epochs that some unit has not reached, oldest first."""
+
+    @property
+    def last_accepted(self) -> Epoch:
+        """The newest accepted epoch."""
+
+    def sources(self, unit: SlotId) -> SlotSources:
+        """Return what it takes to rebuild a unit at its committed version."""
+
+    def due_snapshots(self, slots: IntArray, lanes: int) -> list[SlotId]:
+        """Return which of the units that a lane takes further it is to write out; `lanes` share what may be written."""
+
+
+@dataclass(frozen=True)
+class Absence:
+    """A unit that moved was served by nobody for a while: from when its old lane let go until the new one had it."""
+
+    move: Move
+    epoch: Epoch
+    since_s: float
+    until_s: float
+
+
+class Engine:
+    """See the module. One thread at a time calls it."""
+
+    def __init__(
+        self,
+        records: Records,
+        controller: Controller,
+        handover: Handover = "at once",
+        *,
+        most_losses: int = _MOST_LOSSES,
+        unit_weights: Callable[[], FloatArray] | None = None,
+    ) -> None:
+        """Start with all units absent, to be held by the lanes of the controller's table; no lane is there yet."""
+        self.controller = controller
+        self._actions: list[Action] = []
+        self._now_s = 0.0
+        self._records, self._handover, self._most_losses = records, handover, most_losses
+        self._lanes: dict[LaneId, Lane] = {}
+        self._units = Units(controller.table)
+        self._inputs = {epoch: EpochIndex(record) for epoch, record in records.pending.items()}
+        self._planner = Planner(self._units, self._inputs, lambda: records.slot_versions, self._extras)
+        self._loads = LoadAccounts()
+        self._handoffs = Handoffs()
+        self._copies = Copies(controller, self._lanes, self._units, records.sources, self._handoffs)
+        self.hot_spots = HotSpots(controller)
+        weights = unit_weights or (lambda: np.zeros(controller.table.slots))
+        self._elastic = Elastic(
+            controller, self._lanes, self._add_lane, self._remove_lane, self._actions.append, weights
+        )
+        self._waiting: deque[Event] = deque()
+        self._done: list[tuple[Done, Work]] = []
+        self._committing: list[tuple[Done, Work]] = []
+        self._released: list[Released] = []
+        self._idle: set[LaneId] = set()  # lanes for which there may be something to do now
+        self._left_s: dict[SlotId, float] = {}
+        self._absences: deque[Absence] = deque(maxlen=_ABSENCES)
+
+    # --- looking -------------------------------------------------------------------------------------------------
+
+    @property
+    def lanes(self) -> Mapping[LaneId, Lane]:
+        """All lanes there are or should be."""
+        return self._lanes
+
+    @property
+    def lanes_at_work(self) -> int:
+        """How many lanes have work that they have not answered."""
+        return sum(status.work is not None for status in self._lanes.values())
+
+    def missing(self) -> list[LaneId]:
+        """Return the lanes that are not there, or have not loaded all that waits for them."""
+        return [
+            lane for lane, status in self._lanes.items() if status.token is None or not self._units.is_complete(lane)
+        ]
+
+    @property
+    def absences(self) -> list[Absence]:
+        """How long each unit that moved was served by nobody; the newest, oldest first."""
+        return list(self._absences)
+
+    def pending_rows(self) -> IntArray:
+        """Return for each unit the rows of accepted epochs that it has not folded, wherever they were routed to."""
+        versions = self._records.slot_versions
+        pending = np.zeros(versions.size, dtype=np.int64)
+        for epoch, index in self._inputs.items():
+            pending += np.where(versions < epoch, index.rows, 0)
+        return pending
+
+    # --- in ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> list[Action]:
+        """Begin: have the lanes of the controller's table started."""
+        for lane in self.controller.table.lanes:
+            self._add_lane(lane)
+        return self._flushed()
+
+    def resize(self, lanes: int, spare: int) -> None:
+        """Run with another number of lanes from now on; `Asked` carries it out. There is room for `spare` more."""
+        self._elastic.resize(lanes, spare)
+
+    def handle(self, events: Iterable[Event], now_s: float) -> list[Action]:
+        """Take in what has happened, in this order, and return what is to be done."""
+        self._now_s = now_s
+        for event in events:
+            if isinstance(event, Committed):
+                self._committed()
+            else:
+                self._waiting.append(event)
+        while self._waiting and not self._committing:
+            event = self._waiting.popleft()
+            if isinstance(event, Lost) and self._is_present(event.lane, event.token) and self._done:
+                self._waiting.appendleft(event)  # what it said before counts, and makes what is lost less
+                break
+            self._take_in(event)
+        if not self._committing:
+            if self._done:
+                self._commit()
+            else:
+                self._decide()
+        return self._flushed()
+
+    def _take_in(self, event: Event) -> None:
+        if isinstance(event, Joined):
+            if event.hello.lane in self._lanes:
+                self._lanes[event.hello.lane].token = event.hello.token
+                self._idle.add(event.hello.lane)
+        elif isinstance(event, Said):
+            if self._is_present(event.lane, event.token):
+                self._said(event.lane, event.message)
+        elif isinstance(event, Lost):
+            if self._is_present(event.lane, event.token):
+                self._lost(event.lane)
+        elif isinstance(event, Accepted):
+            self._accepted(event.record)
+        elif isinstance(event, Room):
+            self._elastic.found(event)
+
+    def _is_present(self, lane: LaneId, token: str) -> bool:
+        """Tell whether an attempt is the present one of its lane; whatever an older one says does not count."""
+        return lane in self._lanes and self._lanes[lane].token == token
+
+    def _accepted(self, record: EpochRecord) -> None:
+        self._inputs[record.epoch] = EpochIndex(record)
+        self._loads.accepted(record.epoch, (lane for lane in record.lanes if lane in self._lanes))
+        reasons = {life.move.slot: life.move.reason for life in self.controller.in_flight} if record.moves else {}
+        for move in (Move(*way, reasons.get(way[0], "")) for way in record.moves):
+            self._units.begins(move, record.epoch)
+            place = self._units.place(move.slot)
+            if place is Place.LOADING:
+                self._call_off(move.source, move.slot)
+            if place in (Place.LOADING, Place.ABSENT):  # there is nothing to hand off
+                self._units.happens(Turn.CALLED_OFF, [move.slot])
+                self._units.give([move.slot], move.target)
+        self._idle.update(self._lanes)
+
+    # --- lanes speak ---------------------------------------------------------------------------------------------
+
+    def _said(self, lane: LaneId, message: FromLane) -> None:
+        status = self._lanes[lane]
+        if isinstance(message, Failed):
+            self._failed(lane, message)
+        elif isinstance(message, Done) and status.work is not None:
+            self._done.append((message, status.work))
+            status.work, status.losses = None, 0
+        elif isinstance(message, Released):
+            self._released.append(message)
+        elif isinstance(message, Adopted):
+            self._adopted(lane, message)
+        elif isinstance(message, Prepared):
+            self.controller.measured_move(message.state_bytes, message.seconds)
+            self._copies.made(lane, str(status.token), message, status.asked.popleft())
+
+    def _failed(self, lane: LaneId, message: Failed) -> None:
+        """End the query, unless a lane could not load units that were moved elsewhere meanwhile: then load the rest."""
+        wanted = self._lanes[lane].asked.popleft() if message.slots else set()
+        if len(wanted) == len(message.slots):
+            raise LaneFailedError(lane, message.kind, message.message, message.detail)
+        self._units.happens(Turn.CALLED_OFF, sorted(wanted))
+
+    def _adopted(self, lane: LaneId, message: Adopted) -> None:
+        self.controller.measured_move(message.state_bytes, message.seconds)
+        loaded = sorted(self._lanes[lane].asked.popleft())
+        self._units.happens(Turn.LOADED, loaded)
+        if loaded:
+            self._loads.loaded(self._now_s)
+            self._idle.add(lane)
+        for unit in loaded:
+            under_way = self._units.moves.get(unit)
+            if under_way is not None:
+                if unit in self._left_s:
+                    since_s = self._left_s.pop(unit)
+                    self._absences.append(Absence(under_way.move, under_way.epoch, since_s, self._now_s))
+                self._units.ends(unit)
+                self._acknowledge(unit, under_way.epoch, MoveEvent.INSTALLED)
+
+    def _lost(self, lane: LaneId) -> None:
+        """A lane's attempt is gone: so is what it held, and what it was told to load; what it handed off is not."""
+        self._let_go_of_released()
+        status = self._lanes[lane]
+        status.is_lost()
+        self._actions.append(LookForStrays())
+        if status.losses >= self._most_losses:
+            raise EvenflowError(
+                f"lane {lane} was lost {status.losses} times in one epoch: its Python worker dies each time. See "
+                f"the executor's log; often memory runs out (more lanes hold less each), or the operator crashes it"
+            )
+        self.controller.lane_lost(lane)
+        mine = self._units.of(lane)
+        self._units.happens(Turn.LOST, mine)
+        for unit in mine[self._units.are_moving(mine)].tolist():
+            move = self._units.moves[unit].move
+            if move.source == lane:
+                self._units.give([unit], move.target)
+        self._copies.lane_lost(lane)
+
+    # --- commits -------------------------------------------------------------------------------------------------
+
+    def _commit(self) -> None:
+        self._committing, self._done = self._done, []
+        commits = [self._handoffs.noted_in(answer.commit) for answer, _ in self._committing if answer.commit.advances]
+        self._actions.append(Commit(tuple(commits)))
+
+    def _committed(self) -> None:
+        """Note what the answers that count now say, and report the epochs that lanes are through with."""
+        passed = [epoch for epoch in self._inputs if epoch <= self._records.frontier]
+        present = [(answer, work) for answer, work in self._committing if answer.commit.lane in self._lanes]
+        answered = {answer.commit.lane for answer, _ in present}
+        for answer, work in present:  # without the last word of a lane that was retired meanwhile, it had nothing
+            status = self._lanes[answer.commit.lane]
+            self._actions.append(Progressed(answer))
+            self.hot_spots.heard(work.epoch, answer.hot_keys)
+            self._loads.worked(answer, status.epoch, self._now_s)
+            status.worked(answer)
+            if any(load.epoch > status.epoch for load in answer.loads):
+                status.epoch = work.epoch
+        self._committing = []
+        for epoch in passed:
+            del self._inputs[epoch]
+        self._report(self._lanes if passed else answered)
+        self._idle |= answered
+
+    def _report(self, lanes: Iterable[LaneId]) -> None:
+        known = [(lane, self._lanes[lane]) for lane in lanes]
+        for _, status in known:
+            if status.work is None:  # one without units may have been at an older epoch while all others took this one
+                status.epoch = max(status.epoch, self._records.frontier)
+        reports = self._loads.reports(known, self._units, self._records.slot_versions, self.pending_rows())
+        for report in list(reports):
+            self._elastic.act_on(self.controller.report(report))
+
+    def _let_go_of_released(self) -> None:
+        """Take in what lanes have let go of; what they had folded before is committed."""
+        released, self._released = self._released, []
+        for message in released:
+            self._let_go(message)
+
+    def _let_go(self, message: Released) -> None:
+        """Units are on their way: the next lane may load them."""
+        handoffs = dict(message.handoffs)
+        self.controller.measured_move(message.state_bytes, message.seconds)
+        rows = max(1, sum(ref.rows for ref in handoffs.values()))
+        self._units.happens(Turn.LEFT, [unit for unit, _ in message.slots])
+        for unit, _ in message.slots:
+            under_way = self._units.moves[unit]
+            self._units.give([unit], under_way.move.target)
+            self._left_s[unit] = self._now_s - message.seconds
+            if unit in handoffs:
+                outdated = self._handoffs.written(unit, handoffs[unit])
+                if outdated is not None:
+                    self._actions.append(Discard((outdated.file,)))
+                share = message.state_bytes * handoffs[unit].rows // rows
+                moved = StateMoved(under_way.epoch, under_way.move, handoffs[unit].rows, share, message.seconds)
+                self.controller.journal.record(moved)
+            self._acknowledge(unit, under_way.epoch, MoveEvent.HANDED_OFF)
+
+    def _acknowledge(self, unit: SlotId, epoch: Epoch, event: MoveEvent) -> None:
+        self._elastic.act_on(self.controller.acknowledge(Ack(unit, epoch, event, self._now_s)))
+
+    # --- out -----------------------------------------------------------------------------------------------------
+
+    def _decide(self) -> None:
+        """Tell lanes what is next, now that all they have done counts."""
+        self._let_go_of_released()
+        self._elastic.welcome()
+        self._copy_ahead()
+        self._release()
+        self._adopt()
+        self._give_work()
+
+    def _copy_ahead(self) -> None:
+        """Have targets load ahead what is planned to come and big enough; forget what is not planned any more."""
+        for lane, unit in list(self._copies.useless()):
+            self._call_off(lane, unit)
+        for lane, units in self._copies.wanted().items():
+            entries = tuple(map(self._entry, units))
+            self._tell(lane, Prepare(entries))
+            self._copies.begun(lane, str(self._lanes[lane].token), entries)
+            self._lanes[lane].asked.append(set(units))
+
+    def _release(self) -> None:
+        """Tell sources to let go of what may leave now."""
+        ready: defaultdict[tuple[LaneId, bool], list[SlotId]] = defaultdict(list)
+        for unit, under_way in self._units.moves.items():
+            if self._units.place(unit) is Place.RESIDENT and self._may_leave(unit, under_way.epoch):
+                ready[under_way.move.source, self._copies.version_of(unit) is None].append(unit)
+        for (lane, handoff), units in ready.items():
+            self._tell(lane, Release(tuple(units), handoff))
+            self._units.happens(Turn.LET_GO, units)
+
+    def _may_leave(self, unit: SlotId, epoch: Epoch) -> bool:
+        """At once, or after the last epoch before the move; the work a lane is at comes before the release."""
+        if self._handover == "at once":
+            return True
+        work = self._lanes[int(self._units.lane[unit])].work
+        told = next((advance.version for advance in work.advances if unit in advance.slots), -1) if work else -1
+        reached = max(told, int(self._records.slot_versions[unit]))
+        return not any(reached < pending < epoch for pending in self._inputs)
+
+    def _adopt(self) -> None:
+        """Tell lanes to load what is to be theirs and nobody holds."""
+        for lane in self._units.lanes_with_absent():
+            status = self._lanes.get(lane)
+            if status is None or status.token is None:
+                continue
+            units = self._units.at(lane, Place.ABSENT).tolist()
+            self._tell(lane, Adopt(tuple(map(self._entry, units))))
+            self._units.happens(Turn.LOAD, units)
+            status.asked.append(set(units))
+            for unit in units:
+                self._copies.used(unit)
+
+    def _entry(self, unit: SlotId) -> SlotToLoad:
+        """Return where a unit is loaded from: its handoff, the changes since it was copied, or the checkpoint."""
+        sources, version = self._records.sources(unit), int(self._records.slot_versions[unit])
+        copied = self._copies.version_of(unit)
+        if copied is not None:
+            newer = tuple(change for change in sources.changes if change.version > copied)
+            return SlotToLoad(unit, version, None, newer, copied)
+        handoff = self._handoffs.of(unit, version)
+        if handoff is not None:
+            return SlotToLoad(unit, version, handoff)
+        return SlotToLoad(unit, version, sources.snapshot, sources.changes)
+
+    def _give_work(self) -> None:
+        """Give lanes that have none the next work there is for them."""
+        looked, self._idle = self._idle, set()
+        for lane in sorted(looked):
+            status = self._lanes.get(lane)
+            if status is None or not status.is_idle:
+                continue
+            work = self._planner.next_work(lane, status)
+            if work is not None:
+                self._tell(lane, work)
+                status.work = work
+
+    def _extras(self, units: IntArray, epoch: Epoch) -> tuple[tuple[SlotId, ...], tuple[SlotId, ...]]:
+        """Return the units to write out whole, and those whose hottest key is wanted.
+
+        A unit of which a copy is made ahead is not written: the copy needs the changes since.
+        """
+        free = units[~np.isin(units, list(self._copies))] if self._copies else units
+        due = self._records.due_snapshots(free, len(self._lanes))
+        return tuple(due), self.hot_spots.to_ask(units.tolist(), epoch)
+
+    def _call_off(self, lane: LaneId, unit: SlotId) -> None:
+        """Let a lane forget a unit: what it answers to what it was told before does not count for it any more.
+
+        Else a unit that is to come here again would be taken for loaded while the lane still has it as it was.
+        """
+        self._lanes[lane].calls_off(unit)
+        if self._lanes[lane].token is not None:
+            self._tell(lane, Forget((unit,)))
+
+    def _add_lane(self, lane: LaneId) -> None:
+        self._lanes[lane] = Lane(self._records.last_accepted)
+        self._actions.append(StartLane(lane))
+
+    def _remove_lane(self, lane: LaneId) -> None:
+        del self._lanes[lane]
+        self._loads.remove(lane)
+        self._idle.discard(lane)
+        self._actions.append(RetireLane(lane))
+
+    def _tell(self, lane: LaneId, message: ToLane) -> None:
+        self._actions.append(Tell(lane, str(self._lanes[lane].token), message))
+
+    def _flushed(self) -> list[Action]:
+        actions = self._actions.copy()
+        self._actions.clear()
+        return actions
