@@ -57,7 +57,6 @@ def test_the_driver_keeps_no_more_after_many_epochs(monkeypatch: pytest.MonkeyPa
     stage = Stage(lanes=3, slots=12)
     engine = stage.shell
     engine.journal.keep, engine.journal.keep_slots = 30, 240
-    engine.progress._latency_s = deque(maxlen=100)
     kept = []
     try:
         for _ in range(4):

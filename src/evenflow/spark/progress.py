@@ -108,7 +108,8 @@ class Progress:
     _open: dict[Epoch, _Open] = field(default_factory=dict)
     _lanes: dict[LaneId, Done] = field(default_factory=dict)
     _slots: dict[LaneId, SlotColumns] = field(default_factory=dict)  # of each lane the newest, the newest at the end
-    _latency_s: deque[tuple[int, float, float]] = field(default_factory=lambda: deque(maxlen=_LATENCIES))
+    _latency_s: dict[Epoch, list[tuple[float, float]]] = field(default_factory=dict)  # with the rows that had it
+    _latencies: int = 0
     _steps: deque[Step] = field(default_factory=deque)
     _slots_of_steps: int = 0
     _published_s: float = 0.0  # when the newest epoch was published
@@ -198,7 +199,10 @@ class Progress:
         arrivals = epoch.times.arrivals or ((epoch.times.began_s, float(epoch.record.rows)),)
         share = load.rows / max(1, epoch.record.rows)
         if load.rows:
-            self._latency_s.extend((load.epoch, now - at, rows * share) for at, rows in arrivals)
+            self._latency_s.setdefault(load.epoch, []).extend((now - at, rows * share) for at, rows in arrivals)
+            self._latencies += len(arrivals)
+        while self._latencies > _LATENCIES and len(self._latency_s) > 1:
+            self._latencies -= len(self._latency_s.pop(next(iter(self._latency_s))))
 
     @property
     def steps(self) -> list[Step]:
@@ -288,10 +292,12 @@ class Progress:
 
         A row arrives when its arrival column says so; without one, when its micro-batch begins.
         """
+        epochs = [first] if first == last else self._latency_s
         chosen = [
             (latency, max(1.0, rows))
-            for epoch, latency, rows in self._latency_s
+            for epoch in epochs
             if first <= epoch and (last is None or epoch <= last)
+            for latency, rows in self._latency_s.get(epoch, ())
         ]
         if not chosen:
             return {}
