@@ -6,7 +6,8 @@
     python -m tests.scenarios.random_lives --lives 50              50 lives, from a new seed on
 
 A step is a batch, a move by hand, a plan for a future epoch, a resize, a restart, the death of a lane, another policy,
-or a while in which lanes go on by themselves. Lanes and driver die at random on top of that. After all of it, and now
+or a while in which lanes go on by themselves. Lanes and driver die at random on top of that, and calls to the storage
+fail with errors that pass, before or after they were carried out. After all of it, and now
 and then on the way, what is held and published is compared with an oracle; that a slot has one owner at every epoch is
 checked all the time. It runs the real engine, its shell, checkpoint, controller and lanes in one process.
 """
@@ -28,6 +29,7 @@ from evenflow.model import Move
 from evenflow.policies import Policy, policy_named
 from tests.engine.calculations import CALCULATIONS
 from tests.engine.one_process import SLOTS, Killed, World
+from tests.state.flaky import flaky_storage
 
 STEPS = 100
 _POLICIES: tuple[Callable[[], Policy], ...] = (
@@ -48,17 +50,23 @@ class Life:
 
     def __post_init__(self) -> None:
         rng = self.rng = random.Random(self.seed)
-        self.world = World(
-            self.place,
-            rng,
-            mischief=rng.choice([0.0, 0.01, 0.05]),
-            lane_deaths=rng.choice([0.0, 0.01, 0.03]),
-            driver_deaths=rng.choice([0.0, 0.01, 0.03]),
-            elastic=rng.choice([0.0, 0.5]),
-            lanes=rng.randint(1, 4),
-            max_lag=rng.choice([0, 1, 4, 8]),
-            calculation=rng.choice(list(CALCULATIONS.values()))(),
-        )
+        self.storage = random.Random(f"the storage of {self.seed}")
+        self.storage_errors = self.storage.choice([0.0, 0.01, 0.05])
+        with self._flaky():
+            self.world = World(
+                self.place,
+                rng,
+                mischief=rng.choice([0.0, 0.01, 0.05]),
+                lane_deaths=rng.choice([0.0, 0.01, 0.03]),
+                driver_deaths=rng.choice([0.0, 0.01, 0.03]),
+                elastic=rng.choice([0.0, 0.5]),
+                lanes=rng.randint(1, 4),
+                max_lag=rng.choice([0, 1, 4, 8]),
+                calculation=rng.choice(list(CALCULATIONS.values()))(),
+            )
+
+    def _flaky(self) -> contextlib.AbstractContextManager[None]:
+        return flaky_storage(self.storage, self.storage_errors)
 
     def go(self, steps: int) -> Counter[str]:
         """Take so many steps and compare; return how often each kind was taken."""
@@ -75,10 +83,11 @@ class Life:
             self.restart: 4,
         }
         try:
-            for step in self.rng.choices(list(kinds), list(kinds.values()), k=steps):
-                self.story.append(step.__name__)
-                step()
-            self.compare()
+            with self._flaky():
+                for step in self.rng.choices(list(kinds), list(kinds.values()), k=steps):
+                    self.story.append(step.__name__)
+                    step()
+                self.compare()
         except BaseException as error:
             taken = len(self.story)
             error.add_note(f"replay: python -m tests.scenarios.random_lives --seed {self.seed} --steps {steps}")

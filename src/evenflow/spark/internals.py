@@ -203,9 +203,8 @@ def refuse_spark_connect(stream: object) -> None:
         )
 
 
-def give_id(location: str, query_id: str) -> None:
+def give_id(folder: Folder, query_id: str) -> None:
     """Let Spark's query have our id from its first start on: Spark takes it from this file of its checkpoint."""
-    folder = Folder.at(location)
     if not folder.exists("spark/metadata"):
         folder.write_bytes("spark/metadata", json.dumps({"id": query_id}).encode())
 

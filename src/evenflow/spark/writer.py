@@ -247,7 +247,8 @@ class StreamWriter:
         _refuse_what_runs(checkpoint)
         spark_log = SparkLog.at(below(location, _SPARKS_PART), retries)
         checkpoint.refuse_if_lost(spark_log)
-        address = Folder.at(location).storage.address("")
+        around = Folder.at(location, retries=retries)  # what Spark keeps is in it as well
+        address = around.storage.address("")
         sink = outlet.open(checkpoint.folder.location, Mark(query_id, address, time.time()))
         for remark in checkpoint.take_over(spark_log):  # another driver that is at it ends with its next step
             log.warning(remark)
@@ -302,7 +303,7 @@ class StreamWriter:
             lane_start_s=room.lane_start_s,
             log=log,
         )
-        give_id(location, query_id)
+        give_id(around, query_id)
         tell_start(shell, lanes_why=room.why, exchange_asked=options.exchange is not None)
         return Query.started(shell, spark_writer, self._name)
 
