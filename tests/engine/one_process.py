@@ -32,10 +32,11 @@ from evenflow.migration import strategy_named
 from evenflow.model import Move, RoutingTable
 from evenflow.operators import SLOT
 from evenflow.policies import Policy, policy_named
+from evenflow.spark.composition import initial_table
 from evenflow.spark.lane_links import LaneLinks
 from evenflow.spark.progress import Progress
 from evenflow.spark.route import Routed, Router, _segments
-from evenflow.spark.shell import Shell, initial_table
+from evenflow.spark.shell import Shell
 from evenflow.state import Block, FileRef, Folder, Identity, Segment, block_name
 from tests.engine.calculations import SCHEMA, Answer, Calculation, Oracle, Totals, answers_of, by_key
 from tests.engine.ownership import Ownership, Serving, WatchedCheckpoint

@@ -208,5 +208,5 @@ class KillingShell(Shell):
 @contextlib.contextmanager
 def shells_with(trap: Trap) -> Iterator[None]:
     """Give queries that are started meanwhile a shell with a trap."""
-    with mock.patch("evenflow.spark.writer.Shell", partial(KillingShell, trap=trap)):
+    with mock.patch("evenflow.spark.composition.Shell", partial(KillingShell, trap=trap)):
         yield

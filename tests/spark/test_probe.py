@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from evenflow.errors import UnreachableError
 from evenflow.spark import probe as probing
+from evenflow.spark.locating import located
 from evenflow.spark.probe import Answer, answering, probe
-from evenflow.spark.writer import _located
 from evenflow.state import FileRef, Folder, Retries
 from tests.spark.drivers import log_of, process
 
@@ -120,10 +120,10 @@ def test_a_path_without_a_scheme_lies_where_spark_takes_it_to_be(spark: SparkSes
     usual = conf.get("fs.defaultFS")
     try:
         conf.set("fs.defaultFS", HDFS)
-        assert _located(spark, "/checkpoints/one", "checkpointLocation") == f"{HDFS}/checkpoints/one"
+        assert located(spark, "/checkpoints/one", "checkpointLocation") == f"{HDFS}/checkpoints/one"
     finally:
         conf.set("fs.defaultFS", usual)
-    assert _located(spark, "/checkpoints/one", "checkpointLocation") == "/checkpoints/one"
+    assert located(spark, "/checkpoints/one", "checkpointLocation") == "/checkpoints/one"
 
 
 @pytest.mark.spark

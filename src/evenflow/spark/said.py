@@ -160,3 +160,32 @@ class Said:
     name: str | None
     replaces: bool  # an epoch's rows take the place of all that was published before
     retries: Retries = field(default_factory=Retries)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that `writeStream` was told."""
+
+    kind: str | None
+    table: str | None
+    function: Write | None
+    path: str | None
+    partitions: tuple[str, ...]
+    mode: str
+    options: Options
+    trigger: dict[str, Any]
+
+    @property
+    def name(self) -> str | None:
+        """The query's name."""
+        return self.options.get("queryName")
+
+    @property
+    def replaces(self) -> bool:
+        """Whether an epoch's rows take the place of all that was published before."""
+        return self.mode == "complete"
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """Whether Spark's part ends with the last batch there is."""
+        return not self.trigger.keys().isdisjoint({"availableNow", "once"})

@@ -32,7 +32,6 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from evenflow.control import Controller
-from evenflow.control.fitting import fitted
 from evenflow.control.journal import Entry, Journal
 from evenflow.engine import (
     Accepted,
@@ -57,8 +56,8 @@ from evenflow.lane.events import Joined, Said
 from evenflow.lane.faults import Faults
 from evenflow.lane.messages import Released
 from evenflow.log import QueryLog, Slow
-from evenflow.model import LaneId, Move, RoutingTable, SlotId
-from evenflow.policies import Policy, starting_table
+from evenflow.model import LaneId, Move, SlotId
+from evenflow.policies import Policy
 from evenflow.policies.base import policy_name
 from evenflow.spark.lane_links import LaneLinks
 from evenflow.spark.progress import EpochTimes, Progress
@@ -453,9 +452,3 @@ class Shell:
         except EvenflowError:
             pass  # what the query has failed of says more
         return None
-
-
-def initial_table(checkpoint: Checkpoint, policy: Policy, slots: int, lanes: int) -> RoutingTable:
-    """Return the table to start with: the newest accepted one, fitted to the lanes there are now."""
-    found = checkpoint.recover().table
-    return starting_table(policy, slots, range(lanes)) if found is None else fitted(found, range(lanes))

@@ -1,62 +1,23 @@
-"""`writeStream`: Spark's names and meanings, and at the end `start`, which brings the parts of a query together."""
+"""`writeStream`: Spark's names and meanings; `start` hands what was said to `composition`."""
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
-import tempfile
-import time
-import uuid
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import IllegalArgumentException
-from pyspark.sql import Row, SparkSession
-from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql import Row
 
-from evenflow.control import Controller, ControllerState
-from evenflow.control.journal import Journal
-from evenflow.engine import Engine
 from evenflow.errors import InputError
-from evenflow.lane import LaneConfig
-from evenflow.log import QueryLog, label_of
-from evenflow.spark.driver_socket import driver_socket
+from evenflow.spark.composition import started
 from evenflow.spark.foreach import row_by_row
-from evenflow.spark.frames import seen_in
-from evenflow.spark.internals import give_id, is_local, qualified, spark_schema, use_this_python
-from evenflow.spark.lane_jobs import lanes_running
-from evenflow.spark.lane_links import LaneLinks
-from evenflow.spark.outlet import Outlet, outlet_of, refuse_unknown_format
-from evenflow.spark.owners import Mark
-from evenflow.spark.probe import refuse_unshared
-from evenflow.spark.progress import Progress
+from evenflow.spark.outlet import refuse_unknown_format
 from evenflow.spark.query import Query
-from evenflow.spark.room import lanes_that_fit, spare_slots
-from evenflow.spark.route import Router
-from evenflow.spark.said import Options, Said, checked_mode, checked_trigger, text_of
-from evenflow.spark.shell import Shell, initial_table
+from evenflow.spark.said import Options, Settings, checked_mode, checked_trigger, text_of
 from evenflow.spark.sink import Write
-from evenflow.spark.telling import tell_start
-from evenflow.state import (
-    Checkpoint,
-    Folder,
-    Identity,
-    Retries,
-    SparkLog,
-    below,
-    has_scheme,
-    home_of,
-    query_at,
-    spark_path,
-)
 
 if TYPE_CHECKING:
     from evenflow.spark.stream import StatefulStream
-
-_SPARKS_PART = "spark"  # Spark's own checkpoint, in the query's
-_CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 
 
 class StreamWriter:
@@ -207,186 +168,14 @@ class StreamWriter:
             self.queryName(name)
 
     def _start(self, table: str | None, path: str | None) -> Query:
-        stream, options = self._stream, self._stream.options
-        spark = stream.stream.sparkSession
-        retries = Retries(self._options.storage_retry_s(), self._name or "query")
-        outlet = outlet_of(self._said(spark, table, path, retries))
-        _refuse_name_in_use(spark, self._name)
-        room = lanes_that_fit(spark, options.lanes, options.slots)
-        use_this_python(spark.sparkContext)
-        location = self._location(spark, outlet)
-        router = Router(
-            stream.keys,
-            stream.selected,
-            options.slots,
-            home_of(location),
-            stream.operator.needs_hash(stream.schema, stream.keys),
-            options.exchange or ("direct" if is_local(spark.sparkContext) else "shuffle"),
-            room.route_tasks,
-            self._options.arrival_column(stream.stream.schema),
-            retries,
-        )
-        spark_writer, pace = self._spark_writer(router, location), self._options.rows_per_second()
-        port = self._options.driver_port()
-        driver_socket(spark.sparkContext, port)[0].close()  # says now if there is none
-        outlet.refuse(query_at(location, retries))
-        identity = Identity(
-            query_id=str(uuid.uuid4()),
-            keys=stream.keys,
-            key_types=tuple(str(stream.schema.field(key).type) for key in stream.keys),
-            slots=options.slots,
-            contents=stream.operator.contents(stream.schema, stream.keys),
-            output_mode=self._mode,
-            created_at_s=time.time(),
-        )
-        refuse_unshared(spark.sparkContext, location, retries, room.lane_start_s)
-        checkpoint = Checkpoint.open(location, identity, retries=retries)
-        query_id = checkpoint.identity.query_id
-        log = QueryLog(label_of(self._name, query_id))
-        retries.query = log.query
-        _refuse_what_runs(checkpoint)
-        spark_log = SparkLog.at(below(location, _SPARKS_PART), retries)
-        checkpoint.refuse_if_lost(spark_log)
-        around = Folder.at(location, retries=retries)  # what Spark keeps is in it as well
-        address = around.storage.address("")
-        sink = outlet.open(checkpoint.folder.location, Mark(query_id, address, time.time()))
-        for remark in checkpoint.take_over(spark_log):  # another driver that is at it ends with its next step
-            log.warning(remark)
-        base = LaneConfig(
-            0,
-            checkpoint.folder.location,
-            seen_in(spark, stream.operator, stream.schema, stream.keys).resumed(checkpoint.identity.contents),
-            stream.schema,
-            stream.keys,
-            options.slots,
-            self._replaces,
-            pace,
-            publishes=outlet.publishes,
-            query=log.query,
-            output=outlet.form,
-            retry_s=retries.patience_s,
-        )
-        controller = Controller.restored(
-            ControllerState(
-                initial_table(checkpoint, options.policy, options.slots, room.lanes),
-                epoch=checkpoint.recover().last_accepted,
-            ),
-            options.policy,
-            options.strategy,
-            options.controller,
-            Journal.of_query(),
-        )
-        links = LaneLinks(
-            spark.sparkContext,
-            lambda lane: replace(base, lane=lane),
-            _group(checkpoint),
-            log,
-            lane_timeout_s=options.lane_timeout_s,
-            port=port,
-        )
-        progress = Progress(query_id, self._name, lanes_why=room.why)
-        shell = Shell(
-            spark=spark,
-            checkpoint=checkpoint,
-            controller=controller,
-            links=links,
-            engine=Engine(
-                checkpoint, controller, options.handover, unit_weights=lambda: progress.unit_weights(options.slots)
-            ),
-            router=router,
-            sink=sink,
-            progress=progress,
-            config=base,
-            max_lag=options.max_lag,
-            ends_by_itself=not self._trigger.keys().isdisjoint({"availableNow", "once"}),
-            spare_slots=lambda: spare_slots(spark),
-            lane_start_s=room.lane_start_s,
-            log=log,
-        )
-        give_id(around, query_id)
-        tell_start(shell, lanes_why=room.why, exchange_asked=options.exchange is not None)
-        return Query.started(shell, spark_writer, self._name)
-
-    @property
-    def _name(self) -> str | None:
-        return self._options.get("queryName")
-
-    @property
-    def _replaces(self) -> bool:
-        """Whether an epoch's rows take the place of all that was published before."""
-        return self._mode == "complete"
-
-    def _said(self, spark: SparkSession, table: str | None, path: str | None, retries: Retries) -> Said:
-        stream = self._stream
-        return Said(
-            spark=spark,
-            schema=spark_schema(stream.operator.output_schema(stream.schema, stream.keys)),
+        settings = Settings(
             kind=self._format,
             table=table,
             function=self._function,
-            options=self._options,
-            path=None if path is None else _located(spark, path, "the path of the output"),
+            path=path,
             partitions=self._partitions,
-            name=self._name,
-            replaces=self._replaces,
-            retries=retries,
+            mode=self._mode,
+            options=self._options,
+            trigger=self._trigger,
         )
-
-    def _spark_writer(self, router: Router, location: str) -> DataStreamWriter:
-        """Return Spark's writer for the routed stream; its own checkpoint lies beside ours."""
-        prepared = router.prepared(self._stream.stream)
-        writer = prepared.writeStream.option("checkpointLocation", spark_path(below(location, _SPARKS_PART)))
-        if self._name:
-            writer = writer.queryName(self._name)
-        try:
-            return writer.trigger(**self._trigger) if self._trigger else writer
-        except (IllegalArgumentException, ValueError) as error:
-            raise InputError(f"writeStream: trigger expects an interval like '5 seconds': {error}") from error
-
-    def _location(self, spark: SparkSession, outlet: Outlet) -> str:
-        """Return where the checkpoint is; as in Spark perhaps in the session's folder for all, or in a passing one."""
-        given, common = self._options.get("checkpointLocation"), spark.conf.get(_CHECKPOINTS, None)
-        if given is not None:
-            return _located(spark, given, "checkpointLocation")
-        if common:
-            return below(_located(spark, common, _CHECKPOINTS), self._name or str(uuid.uuid4()))
-        if outlet.outlives:
-            raise InputError(
-                "writeStream: set option('checkpointLocation', ...): without it nothing could be recovered"
-            )
-        location = tempfile.mkdtemp(prefix="evenflow-")
-        atexit.register(shutil.rmtree, location, ignore_errors=True)  # its state can be asked for until then
-        return location
-
-
-def _located(spark: SparkSession, location: str, what: str) -> str:
-    """Return a path or URI that means the same to Spark and to us, wherever Spark takes paths to be."""
-    if has_scheme(location):
-        return location
-    try:
-        return qualified(spark.sparkContext, location).removeprefix("file:")
-    except IllegalArgumentException as error:
-        raise InputError(f"writeStream: {what} is a path or a URI, got {location!r}: {error}") from error
-
-
-def _refuse_name_in_use(spark: SparkSession, name: str | None) -> None:
-    """Refuse a second query of a name, as Spark does, before anything is started."""
-    if name is not None and any(query.name == name for query in spark.streams.active):
-        raise InputError(
-            f"writeStream: a query named {name!r} is running in this session: stop it first, or choose another "
-            f"queryName"
-        )
-
-
-def _refuse_what_runs(checkpoint: Checkpoint) -> None:
-    """Refuse to start a query that is running in this session: two would write to one checkpoint."""
-    if _group(checkpoint) in lanes_running:
-        raise InputError(
-            f"the query of checkpoint {checkpoint.folder.location} is running in this session: stop it first, "
-            f"or choose another checkpointLocation"
-        )
-
-
-def _group(checkpoint: Checkpoint) -> str:
-    """Return the name under which the lanes' jobs can be cancelled."""
-    return f"evenflow-{checkpoint.identity.query_id}"
+        return started(self._stream, settings)
