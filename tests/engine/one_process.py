@@ -75,14 +75,27 @@ class _Attempt:
 
 
 @dataclass
+class _Hang:
+    """For so many more steps nothing is heard of a lane; unless it is stopped, it goes on and its answers pile up."""
+
+    steps: int
+    is_stopped: bool
+
+
+@dataclass
 class Lanes:
-    """Stands for the links. `mischief` is the chance that a lane dies between two steps."""
+    """Stands for the links. `mischief` is the chance that a lane dies between two steps, `hangs` that it hangs.
+
+    What lanes say is heard in its order, lane by lane; what fenced attempts say comes late and in any order.
+    """
 
     config: LaneConfig
     chance: Chance
     rng: random.Random
     mischief: float = 0.0
+    hangs: float = 0.0
     together: float = 0.5  # the chance that one more event is heard with those before
+    met: Counter[str] = field(default_factory=Counter)  # how often a lane hung, and a fenced attempt was heard
     zombies: float = 0.5  # of the lost attempts: they live on, fenced off, and what they say comes late
     said: list[str] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
@@ -94,6 +107,9 @@ class Lanes:
     _posted: deque[Event] = field(default_factory=deque)
     _unborn: list[int] = field(default_factory=list)
     _fenced: list[_Attempt] = field(default_factory=list)
+    _late: list[LaneEvent] = field(default_factory=list)
+    _hung: dict[int, _Hang] = field(default_factory=dict)
+    _all_at_once: int | None = None  # a lane that has hung: what it has to say is heard first
     _incarnations: Counter[int] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -121,6 +137,7 @@ class Lanes:
     def retire(self, lane: int) -> None:
         self._links.pop(lane, None)
         self._outbox.pop(lane, None)
+        self._hung.pop(lane, None)
         self._unborn = [other for other in self._unborn if other != lane]
 
     def hello_of(self, lane: int) -> Hello | None:
@@ -155,20 +172,55 @@ class Lanes:
         if more and self.rng.random() >= self.together:
             raise queue.Empty
         while True:
-            doable = self._doable()
-            heard = [lane for lane, events in self._outbox.items() if events]
+            doable, heard = self._doable(), self._heard()
+            if not doable and not heard and self._hung:
+                self._wakes(self.rng.choice(list(self._hung)))  # time passes
+                continue
             if (more or self.may_rest) and not doable and not heard:
                 raise queue.Empty
             assert doable or heard, f"deadlock: the engine waits and nothing can happen any more; {self.said[-20:]}"
+            self._pass_time()
             if heard and (not doable or self.rng.random() < 0.5):
-                event = self._outbox[self.rng.choice(heard)].popleft()
+                event = self.rng.choice(heard)()
                 self.said.append(_shown(event))
                 return event
-            self.rng.choice(doable)()
+            if doable:
+                self.rng.choice(doable)()
             if self.rng.random() < self.mischief and self._links:
                 self.kill(self.rng.choice(list(self._links)))
+            if self.rng.random() < self.hangs and self._links:
+                self.hang(self.rng.choice(list(self._links)), self.rng.randint(5, 60))
+
+    def _heard(self) -> list[Callable[[], LaneEvent]]:
+        """Return what can be heard next: the oldest of each lane that does not hang, and any word that comes late."""
+        if self._all_at_once is not None and self._outbox.get(self._all_at_once):
+            return [self._outbox[self._all_at_once].popleft]
+        self._all_at_once = None
+        heard: list[Callable[[], LaneEvent]] = [
+            events.popleft for lane, events in self._outbox.items() if events and lane not in self._hung
+        ]
+        return heard + [partial(self._hear_late, at) for at in range(len(self._late))]
+
+    def _hear_late(self, at: int) -> LaneEvent:
+        self.met["late words"] += 1
+        return self._late.pop(at)
 
     # --- what happens --------------------------------------------------------------------------------------------
+
+    def hang(self, lane: int, steps: int) -> None:
+        """Let nothing be heard of a lane for a while; then all it has to say comes at once."""
+        self._hung[lane] = _Hang(steps, self.rng.random() < 0.5)
+        self.met["hangs"] += 1
+
+    def _pass_time(self) -> None:
+        for lane, hang in list(self._hung.items()):
+            hang.steps -= 1
+            if hang.steps <= 0:
+                self._wakes(lane)
+
+    def _wakes(self, lane: int) -> None:
+        del self._hung[lane]
+        self._all_at_once = lane
 
     def kill(self, lane: int) -> None:
         if lane in self._links:
@@ -177,6 +229,9 @@ class Lanes:
     def _doable(self) -> list[Callable[[], None]]:
         doable: list[Callable[[], None]] = [partial(self._born, lane) for lane in self._unborn]
         for attempt in [*self._links.values(), *self._fenced]:
+            hang = self._hung.get(attempt.hello.lane)
+            if hang is not None and hang.is_stopped:
+                continue
             if attempt.inbox and attempt.alive:
                 doable.append(partial(self._process, attempt))
             if attempt.worker.is_moving_state and attempt.alive:
@@ -215,8 +270,11 @@ class Lanes:
             return
         except EvenflowError as error:
             answers = [Failed(type(error).__name__, str(error), "")]
-        if hello.lane in self._outbox:
-            self._outbox[hello.lane].extend(Said(hello.lane, hello.token, answer) for answer in answers)
+        said = [Said(hello.lane, hello.token, answer) for answer in answers]
+        if attempt in self._fenced:
+            self._late += said
+        elif hello.lane in self._outbox:
+            self._outbox[hello.lane].extend(said)
 
     def _notice(self, attempt: _Attempt) -> None:
         """The connection is closed, or fenced off while the process is still there."""
@@ -293,6 +351,7 @@ class World:
     place: Path
     rng: random.Random
     mischief: float = 0.0
+    hangs: float = 0.0
     together: float = 0.5
     lane_deaths: float = 0.0
     driver_deaths: float = 0.0
@@ -306,6 +365,7 @@ class World:
     handovers: Sequence[Handover] = ("at once", "at the timestamp")
     copy_ahead: Sequence[int | None] = (None, 0)  # bytes from which on a slot is copied ahead
     deaths: Counter[str] = field(default_factory=Counter)
+    met: Counter[str] = field(default_factory=Counter)
     ownership: Ownership = field(default_factory=Ownership)
     epoch: int = 0
     oracle: Oracle = field(init=False)
@@ -429,7 +489,7 @@ class World:
                 warm_up_windows=1, copy_ahead_bytes=self.rng.choice(self.copy_ahead), min_lanes=1, max_lanes=4
             ),
         )
-        links = cast("LaneLinks", Lanes(config, chance, self.rng, self.mischief, self.together))
+        links = cast("LaneLinks", Lanes(config, chance, self.rng, self.mischief, self.hangs, self.together, self.met))
         handover = self.rng.choice(self.handovers)
         return Shell(
             spark=cast("Any", None),

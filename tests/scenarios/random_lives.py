@@ -6,10 +6,11 @@
     python -m tests.scenarios.random_lives --lives 50              50 lives, from a new seed on
 
 A step is a batch, a move by hand, a plan for a future epoch, a resize, a restart, the death of a lane, another policy,
-or a while in which lanes go on by themselves. Lanes and driver die at random on top of that, and calls to the storage
-fail with errors that pass, before or after they were carried out. After all of it, and now
-and then on the way, what is held and published is compared with an oracle; that a slot has one owner at every epoch is
-checked all the time. It runs the real engine, its shell, checkpoint, controller and lanes in one process.
+or a while in which lanes go on by themselves. On top of that lanes and driver die at random, lanes hang and then answer
+all at once, attempts that are fenced off speak late and in any order, and calls to the storage fail with errors that
+pass, before or after they were carried out. After all of it, and now and then on the way, what is held and published is
+compared with an oracle; that a slot has one owner at every epoch is checked all the time. It runs the real engine, its
+shell, checkpoint, controller and lanes in one process.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class Life:
                 self.place,
                 rng,
                 mischief=rng.choice([0.0, 0.01, 0.05]),
+                hangs=rng.choice([0.0, 0.01, 0.05]),
                 lane_deaths=rng.choice([0.0, 0.01, 0.03]),
                 driver_deaths=rng.choice([0.0, 0.01, 0.03]),
                 elastic=rng.choice([0.0, 0.5]),
@@ -162,8 +164,12 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as place:
             life = Life(Path(place), seed)
             taken = life.go(options.steps)
-            told = ", ".join(f"{count} {kind}" for kind, count in sorted(taken.items()))
-            sys.stdout.write(f"seed {seed}: {told}; {life.world.deaths.total()} deaths at scripted points\n")
+            met = life.world.met + Counter({"deaths at scripted points": life.world.deaths.total()})
+            told = "; ".join(
+                ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())) for counts in (taken, met)
+            )
+            sys.stdout.write(f"seed {seed}: {told}; {life.storage_errors:.0%} of the storage's calls fail\n")
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":
