@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -105,3 +106,35 @@ def test_where_even_stands_is_on_the_page_that_the_readme_links_to() -> None:
     claim = re.search(r"\d+ of \d+ combinations", (ROOT / "README.md").read_text())
     assert claim is not None
     assert claim[0] in (ROOT / "docs" / "choosing-a-policy.md").read_text()
+
+
+def names_in(path: Path) -> set[str]:
+    """Return what a module defines: its functions, classes and constants, and `Class.method`."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{part.name}" for part in node.body if isinstance(part, ast.FunctionDef)}
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        found |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return found
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_name_in_the_code_that_a_page_refers_to_exists(path: Path) -> None:
+    """Under `src/evenflow`, or from the top: `state/files.py::Folder`, `tests/test_documents.py::names_in`."""
+    source = ROOT / "src" / "evenflow"
+    references = re.findall(r"`([\w/]+\.py)::([\w.]+)`", path.read_text())
+    missing = [
+        f"{file}::{name}"
+        for file, name in references
+        if not any(place.exists() and name in names_in(place) for place in (source / file, ROOT / file))
+    ]
+    assert missing == []
+
+
+def test_the_architecture_page_walks_through_the_code() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    packages = {file.split("/")[0] for file in re.findall(r"`([\w/]+\.py)::", page)}
+    assert packages >= {"spark", "state", "engine", "lane", "control", "migration", "operators"}
