@@ -10,6 +10,7 @@ import contextlib
 import math
 import queue
 import random
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -361,6 +362,7 @@ class World:
     policy: str | Policy = "static"
     calculation: Calculation = field(default_factory=Totals)
     schema: pa.Schema = SCHEMA
+    clock: Callable[[], float] = time.time
     strategies: Sequence[str] = ("sudden", "fluid", "batched", "paced")
     handovers: Sequence[Handover] = ("at once", "at the timestamp")
     copy_ahead: Sequence[int | None] = (None, 0)  # bytes from which on a slot is copied ahead
@@ -504,6 +506,7 @@ class World:
             max_lag=self.max_lag,
             spare_slots=lambda: 4,
             lane_start_s=math.inf,
+            clock=self.clock,
             threaded=False,
             faults=chance,
         )

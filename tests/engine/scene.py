@@ -228,12 +228,13 @@ class Scene:
         block = Block(FileRef(block_name(self._epoch, "a", 0), 1, 0), tuple(segments))
         record = EpochRecord(
             epoch=self._epoch,
+            batch=self._epoch,
             table_version=table.version,
             lanes=table.lanes,
             owners=tuple(table.owners.tolist()),
             moves=tuple((move.slot, move.source, move.target) for move in message.moves),
             blocks=(block,) if segments else (),
-            watermark=None,
+            watermarks=(),
             rows=sum(segment.rows for segment in segments),
             accepted_at_s=0.0,
         )

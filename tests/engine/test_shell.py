@@ -53,7 +53,7 @@ def test_lanes_have_an_epoch_to_do_while_the_next_is_routed(tmp_path: Path) -> N
     world = World(tmp_path, random.Random(2), lanes=2, max_lag=0)
     lags = []
     route = world.shell.router.route
-    world.shell.router.route = lambda *args: (lags.append(world.shell.lag), route(*args))[1]  # type: ignore[method-assign,func-returns-value]
+    world.shell.router.route = lambda *args: (lags.append(world.shell.intake.lag), route(*args))[1]  # type: ignore[method-assign,func-returns-value]
     for _ in range(3):
         world.run(world.rows())
     assert lags == [0, 1, 1], "lock-step is between epochs, not between routing and lanes"

@@ -206,7 +206,7 @@ def test_when_something_is_due_survives_the_wire(lane: Timed) -> None:
 
 
 def test_the_time_of_an_epoch_is_that_of_its_record() -> None:
-    record = EpochRecord(7, 0, (0,), (0,) * SLOTS, (), (), 55, 0, 1_700_000_000.123456)
+    record = EpochRecord(7, 7, 0, (0,), (0,) * SLOTS, (), (), (55, 70), 0, 1_700_000_000.123456)
     assert (record.time.epoch, record.time.watermark_us, record.time.processing_us) == (7, 55, 1_700_000_000_123_456)
     stored = msgspec.json.decode(msgspec.json.encode(record), type=EpochRecord)
     assert stored.time == record.time

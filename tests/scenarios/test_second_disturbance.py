@@ -85,7 +85,7 @@ def reach(world: World, phase: Callable[[World], bool]) -> None:
     for step in range(400):
         if phase(world):
             return
-        if step % 5 == 4 and world.shell.lag <= world.max_lag:
+        if step % 5 == 4 and world.shell.intake.lag <= world.max_lag:
             world.run(world.rows(10))
         else:
             world.go_on(1)

@@ -113,7 +113,7 @@ def test_a_slow_lane_delays_nobody_up_to_max_lag_and_then_the_source_waits(bench
         until(waits.is_set, "the source waits")
         # The slow one is at epoch 1: epochs 1 to 4 are under way, and no fifth is accepted.
         assert query._shell.checkpoint.recover().last_accepted == 1 + most
-        assert query._shell.lag == 1 + most
+        assert query._shell.intake.lag == 1 + most
         assert query.isActive
     query.processAllAvailable()
     assert max(row["lag"] for row in query.recentProgress) >= most

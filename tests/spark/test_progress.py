@@ -28,7 +28,7 @@ class Run:
         self.lag = 0
 
     def accept(self, epoch: int, at_s: float, rows: int = 10, waited_s: float = 0.0, arrivals: object = ()) -> None:
-        record = EpochRecord(epoch, 0, (0, 1), (0, 1), (), (), None, rows, at_s)
+        record = EpochRecord(epoch, epoch, 0, (0, 1), (0, 1), (), (), (), rows, at_s)
         ready_s = at_s + waited_s
         times = EpochTimes(
             began_s=at_s, ready_s=ready_s, routed_s=ready_s + 0.1, waited_s=ready_s + 0.1, accepted_s=ready_s + 0.2

@@ -193,7 +193,7 @@ class Driver(threading.Thread):
         planned = max(self.world.offsets, default=-1)
         for epoch in range(planned + (planned in self.world.commits or planned < 0), self.last + 1):
             self.plan(epoch)
-            if not checkpoint.accepted(epoch):
+            if not checkpoint.has_batch(epoch):
                 self.accept(checkpoint, epoch)
             self.note(epoch)
             self.work(checkpoint)
@@ -219,7 +219,7 @@ class Driver(threading.Thread):
         rows = self.world.offsets[epoch]
         file = checkpoint.folder.write_bytes(block_name(epoch, self.unique(), 0), json.dumps(list(rows)).encode())
         block = Block(file, (Segment(0, 0, len(rows), (0, 1), (0, 0)),))
-        checkpoint.accept(EpochRecord(epoch, 0, (0,), (0,) * SLOTS, (), (block,), None, len(rows), 0.0))
+        checkpoint.accept(EpochRecord(epoch, epoch, 0, (0,), (0,) * SLOTS, (), (block,), (), len(rows), 0.0))
         self.acknowledged["accepted"] = epoch
 
     def work(self, checkpoint: Checkpoint) -> None:

@@ -45,8 +45,8 @@ def record(checkpoint: Checkpoint, epoch: int, owners: tuple[int, ...] = EVEN, *
     """An epoch with one block file, really written."""
     file = checkpoint.folder.write_table(block_name(epoch, other.pop("attempt", "r1"), 0), rows_of([epoch]))
     blocks = (Block(file, (Segment(owners[0], 0, 1, (0,), (1,)),)),)
-    values = {"table_version": 0, "lanes": (0, 1), "moves": (), "watermark": None, "rows": 1, "accepted_at_s": 0.0}
-    return EpochRecord(epoch=epoch, owners=owners, blocks=blocks, **{**values, **other})
+    values = {"table_version": 0, "lanes": (0, 1), "moves": (), "watermarks": (), "rows": 1, "accepted_at_s": 0.0}
+    return EpochRecord(epoch=epoch, batch=epoch, owners=owners, blocks=blocks, **{**values, **other})
 
 
 def lane_commit(
@@ -135,14 +135,14 @@ def test_a_new_checkpoint_knows_nothing(place: Path) -> None:
         assert (recovery.pending, recovery.unpublished) == ([], [])
         assert recovery.slot_versions.tolist() == checkpoint.slot_versions.tolist() == [-1] * 4
         assert (checkpoint.frontier, checkpoint.pending, checkpoint.unpublished) == (-1, {}, 0)
-        assert not checkpoint.accepted(0)
+        assert not checkpoint.has_batch(0)
 
 
 def test_an_epoch_from_accept_to_publish(place: Path) -> None:
     checkpoint = started(place)
-    accepted = record(checkpoint, 0, watermark=99, table_version=3)
+    accepted = record(checkpoint, 0, watermarks=(99, None), table_version=3)
     checkpoint.accept(accepted)
-    assert [reopened(place).recover().pending, checkpoint.accepted(0)] == [[accepted], True]
+    assert [reopened(place).recover().pending, checkpoint.has_batch(0)] == [[accepted], True]
     slots = {0: {0, 1}, 1: {2, 3}}
     zero, one = (lane_commit(checkpoint, 0, lane, slots[lane], changed={3 * lane}) for lane in (0, 1))
     checkpoint.commit([one])

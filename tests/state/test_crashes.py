@@ -43,7 +43,7 @@ class Driver:
             checkpoint.sweep()
 
     def accept(self, checkpoint: Checkpoint, epoch: int) -> None:
-        if not checkpoint.accepted(epoch):
+        if not checkpoint.has_batch(epoch):
             checkpoint.accept(record(checkpoint, epoch, owners(epoch), attempt=f"a{self.starts}"))
 
     def commit(self, checkpoint: Checkpoint, epoch: int) -> None:
@@ -120,7 +120,7 @@ def test_a_failed_step_can_be_tried_again(tmp_path: Path, monkeypatch: pytest.Mo
         patch.setattr(os, "link", full)
         with pytest.raises(UnreachableError, match="No space left"):
             checkpoint.accept(accepted)
-    assert not checkpoint.accepted(0)
+    assert not checkpoint.has_batch(0)
     checkpoint.accept(accepted)
     assert Checkpoint.open(str(tmp_path), identity()).recover().pending == [accepted]
 

@@ -221,7 +221,7 @@ class CheckpointMachine(RuleBasedStateMachine):
             file = self.checkpoint.folder.write_table(block_name(epoch, attempt, 0), table(row for _, row in rows))
             segment = Segment(0, 0, len(rows), tuple(range(SLOTS)), (0,) * SLOTS)
             record = EpochRecord(
-                epoch, epoch, tuple(lanes), tuple(owners), (), (Block(file, (segment,)),), epoch, len(rows), 0.0
+                epoch, epoch, epoch, tuple(lanes), tuple(owners), (), (Block(file, (segment,)),), (), len(rows), 0.0
             )
             after.records[epoch], after.rows[epoch] = record, rows
             after.outputs[epoch] = []
@@ -397,7 +397,7 @@ class CheckpointMachine(RuleBasedStateMachine):
         epoch = max(self.model.accepted, ledger.accepted) + 1
         block = dead.folder.write_table(block_name(epoch, self.attempt(), 0), table([]))
         segment = Segment(0, 0, 0, (), ())
-        record = EpochRecord(epoch, 0, (0,), (0,) * SLOTS, (), (Block(block, (segment,)),), None, 0, 0.0)
+        record = EpochRecord(epoch, epoch, 0, (0,), (0,) * SLOTS, (), (Block(block, (segment,)),), (), 0, 0.0)
         steps: list[Callable[[], object]] = [lambda: dead.accept(record), dead.refuse_if_taken_over, dead.sweep_orphans]
         for step in steps:
             with pytest.raises(TakenOverError, match=r"was taken over by another run of its query \(process"):

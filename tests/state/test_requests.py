@@ -85,7 +85,7 @@ class Query:
 
     def __post_init__(self) -> None:
         shell = self.world.shell
-        shell.router = cast("Any", OnePerLane(shell.config.location, self.rng))
+        shell.intake.router = cast("Any", OnePerLane(shell.config.location, self.rng))
         shell._gathered = self.gathered  # type: ignore[method-assign]
 
     def gathered(self) -> list[Event]:

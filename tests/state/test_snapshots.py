@@ -41,7 +41,7 @@ class History:
     def run(self, puts: int, changes: int, removals: int, slots: int) -> None:
         self.epoch += 1
         owners = tuple(slot % self.lanes for slot in range(SLOTS))
-        record = EpochRecord(self.epoch, 0, tuple(range(self.lanes)), owners, (), (), None, 0, 0.0)
+        record = EpochRecord(self.epoch, self.epoch, 0, tuple(range(self.lanes)), owners, (), (), (), 0, 0.0)
         self.ledger.check_record(record)
         self.ledger.accept(record)
         touched = self.touch(puts, changes, removals, slots)

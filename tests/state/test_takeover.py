@@ -210,7 +210,7 @@ def test_what_comes_too_late_does_not_count(tmp_path: Path) -> None:
     second = started(tmp_path)
     with pytest.raises(TakenOverError):
         first.accept(block)
-    assert not reopened(tmp_path).accepted(1)
+    assert not reopened(tmp_path).has_batch(1)
     second.sweep_orphans()
     assert not second.folder.exists(block.blocks[0].file.name)
     second.accept(record(second, 1, attempt="again"))

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from evenflow.lane.messages import Done, Work
-from evenflow.model import Epoch, SlotId
+from evenflow.model import Due, Epoch, SlotId
 
 
 @dataclass
@@ -18,6 +18,7 @@ class Lane:
     work: Work | None = None
     losses: int = 0  # without progress in between
     rows_per_s: float = 0.0
+    due: Due | None = None  # when something is to be done next in one of its units, as it said last
     # What it was told to load, less what it was told to forget since; it answers each once, in this order.
     asked: deque[set[SlotId]] = field(default_factory=deque)
 
@@ -28,7 +29,7 @@ class Lane:
 
     def is_lost(self) -> None:
         """Forget its attempt, and what that was told."""
-        self.token, self.work = None, None
+        self.token, self.work, self.due = None, None, None
         self.asked.clear()
         self.losses += 1
 
@@ -38,7 +39,8 @@ class Lane:
             units.discard(unit)
 
     def worked(self, done: Done) -> None:
-        """Learn its pace from an answer."""
+        """Learn from an answer its pace, and what is due."""
+        self.due = done.due
         rows, busy_s = sum(load.rows for load in done.loads), sum(load.busy_s for load in done.loads)
         if rows and busy_s:
             self.rows_per_s = rows / busy_s

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -45,7 +46,7 @@ from evenflow.lane.messages import (
     Work,
 )
 from evenflow.migration import Event as MoveEvent
-from evenflow.model import Epoch, LaneId, Move, SlotId
+from evenflow.model import Due, Epoch, LaneId, Move, SlotId
 from evenflow.model.slots import FloatArray, IntArray
 from evenflow.state import EpochRecord, SlotSources
 
@@ -151,6 +152,16 @@ class Engine:
         """How long each unit that moved was served by nobody; the newest, oldest first."""
         return list(self._absences)
 
+    def due(self) -> Due | None:
+        """Return when something is to be done next, rows or not; None if nothing is, or if lanes are still at work.
+
+        Every epoch brings the time with it: so nothing needs one of its own before all that were accepted are over.
+        """
+        if self._inputs or self._done or self._committing:
+            return None
+        found = [status.due for status in self._lanes.values() if status.due is not None]
+        return reduce(Due.or_earlier, found) if found else None
+
     def pending_rows(self) -> IntArray:
         """Return for each unit the rows of accepted epochs that it has not folded, wherever they were routed to."""
         versions = self._records.slot_versions
@@ -252,6 +263,7 @@ class Engine:
 
     def _adopted(self, lane: LaneId, message: Adopted) -> None:
         self.controller.measured_move(message.state_bytes, message.seconds)
+        self._lanes[lane].due = message.due
         loaded = sorted(self._lanes[lane].asked.popleft())
         self._units.happens(Turn.LOADED, loaded)
         if loaded:

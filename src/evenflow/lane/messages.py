@@ -142,7 +142,8 @@ class EpochInput(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, record: EpochRecord, parts: tuple[BlockPart, ...]) -> EpochInput:
         """Return parts of an accepted epoch."""
-        return cls(record.epoch, parts, record.watermark, record.time.processing_us)
+        time = record.time
+        return cls(record.epoch, parts, time.watermark_us, time.processing_us)
 
     @property
     def time(self) -> EpochTime:

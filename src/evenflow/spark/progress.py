@@ -161,7 +161,7 @@ class Progress:
                     "id": self.query_id,
                     "name": self.name,
                     "epoch": epoch,
-                    "batchId": epoch,
+                    "batchId": record.batch,
                     "timestamp": _timestamp(times),
                     "numInputRows": record.rows,
                     "processedRowsPerSecond": record.rows / max(1e-9, self._span(times)),

@@ -41,10 +41,14 @@ _PORTION = 64 << 20  # bytes of rows that a task sorts and writes at a time; it 
 
 @dataclass(frozen=True)
 class Routed:
-    """The blocks of an epoch, and when some rows arrived: (seconds since 1970, how many rows it stands for)."""
+    """The blocks of an epoch, and when some rows arrived: (seconds since 1970, how many rows it stands for).
+
+    `watermarks` are those of the inputs with this epoch's rows, in microseconds; None where there is none.
+    """
 
     blocks: tuple[Block, ...]
     arrivals: tuple[tuple[float, float], ...]
+    watermarks: tuple[int | None, ...] = ()
 
 
 @dataclass(frozen=True)

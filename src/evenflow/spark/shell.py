@@ -34,7 +34,6 @@ from pyspark.sql import DataFrame, SparkSession
 from evenflow.control import Controller
 from evenflow.control.journal import Entry, Journal
 from evenflow.engine import (
-    Accepted,
     Action,
     Asked,
     Commit,
@@ -56,22 +55,24 @@ from evenflow.lane.events import Joined, Said
 from evenflow.lane.faults import Faults
 from evenflow.lane.messages import Released
 from evenflow.log import QueryLog, Slow
-from evenflow.model import LaneId, Move, SlotId
+from evenflow.model import EpochTime, LaneId, Move, SlotId
 from evenflow.policies import Policy
 from evenflow.policies.base import policy_name
+from evenflow.spark.intake import Intake
 from evenflow.spark.lane_links import LaneLinks
-from evenflow.spark.progress import EpochTimes, Progress
+from evenflow.spark.progress import Progress
 from evenflow.spark.publisher import Publisher
 from evenflow.spark.route import Router
 from evenflow.spark.sink import Sink
-from evenflow.spark.telling import JournalLog, shown
-from evenflow.state import Checkpoint, EpochRecord
+from evenflow.spark.telling import JournalLog
+from evenflow.state import Checkpoint
 
 _HOPELESS = 3  # a lane whose job fails this often before it says hello will not come up
 _GATHER_S = 0.005  # a commit costs a few flushes to disk; lanes that finish within this time share one
 _POLL_S = 0.2  # how often a wait looks at the stop flag
 PATIENCE_S = 10.0  # how long a stop waits for a sink that does not return
 _SLOW_COMMIT_S = 2.0  # what is told of: all lanes wait for a commit
+_TICK_S = 0.05  # how often to look whether something is due
 _LOOK_S = 1.0  # how often a driver without anything to do looks whether another one has taken over
 
 
@@ -92,6 +93,7 @@ class Shell:
     ends_by_itself: bool = False  # Spark's part ends with the last batch there is: see `on_batch`
     spare_slots: Callable[[], int] = lambda: 0  # task slots in which more lanes could run
     lane_start_s: float = 60.0
+    clock: Callable[[], float] = time.time
     threaded: bool = True  # tests that play all parts in one thread say no
     log: QueryLog = field(default_factory=lambda: QueryLog("query"))
     prepare_thread: Callable[[], None] = lambda: None  # in each thread of ours, before it does anything
@@ -114,6 +116,19 @@ class Shell:
         self.journal.heard = self._to_tell.append
         self._journal_log = JournalLog(self.log)
         self._slow_commit = Slow(self.log, "a commit to the checkpoint", _SLOW_COMMIT_S)
+        self.intake = Intake(
+            self.checkpoint,
+            self.controller,
+            self.router,
+            self.progress,
+            self.log,
+            self.faults,
+            self._lock,
+            self.max_lag,
+            self.clock,
+            self._wait_for,
+            self._post,
+        )
         self.publisher = Publisher(
             self.checkpoint, sink, self.progress, self.log, self.faults, self._changed, self._reading, self._stop
         )
@@ -141,6 +156,7 @@ class Shell:
         """
         if self.threaded:
             self._start_thread("publish", self.publisher.keep_publishing)
+            self._start_thread("ticks", self._keep_ticking)
         if self.ends_by_itself:
             deadline = time.monotonic() + self.lane_start_s
             last = self.checkpoint.recover().last_accepted
@@ -176,66 +192,48 @@ class Shell:
         self.links.stop()
 
     def drain(self) -> None:
-        """Wait until everything that was accepted is published."""
-        last = self.checkpoint.recover().last_accepted
-        self._wait_for(lambda: self._is_published(last))
+        """Wait until everything that was accepted is published, and nothing is due that was due when this began."""
+        last, now_s = self.checkpoint.last_accepted, self.clock()
+        self._wait_for(lambda: self._is_published(max(last, self.intake.last_tick)) and not self._is_due(now_s))
+
+    def _is_due(self, now_s: float) -> bool:
+        """Tell whether an epoch without rows is wanted, by what lanes say is to be done next."""
+        due, newest = self.engine.due(), self.checkpoint.newest
+        if due is None or newest is None:
+            return False
+        return due.is_reached(EpochTime(newest.epoch + 1, newest.time.watermark_us, round(now_s * 1e6)))
+
+    def _keep_ticking(self) -> None:
+        """Begin an epoch without rows whenever something is due."""
+        while not self._stop.is_set():
+            with self._changed:
+                self._changed.wait_for(lambda: self._stop.is_set() or self._is_due(self.clock()), _TICK_S)
+            self.tick_if_due()
+            self._stop.wait(_TICK_S)
+
+    def tick_if_due(self) -> bool:
+        """Begin an epoch without rows if something is due; return whether one began."""
+        with self._lock:
+            is_due = not self._stop.is_set() and self._is_due(self.clock())
+        return is_due and self.intake.tick()
 
     def _is_published(self, epoch: int) -> bool:
         return self.checkpoint.recover().last_published >= epoch
 
-    def on_batch(self, batch: DataFrame, epoch: int) -> None:
+    def on_batch(self, rows: DataFrame, batch: int) -> None:
         """Spark hands over a micro-batch: accept it; lanes take it from there. A replayed one is accepted already.
 
         If Spark ends by itself, any batch may be its last one, after which it tells its listeners how it has ended: so
         it gets each back only when its epoch is published, and a failure is known in time.
         """
         try:
-            self._on_batch(batch, epoch)
+            self.intake.take(rows, batch)
             if self.ends_by_itself:
-                self._wait_for(lambda: self._is_published(epoch))
+                last = self.checkpoint.last_accepted
+                self._wait_for(lambda: self._is_published(last))
         except BaseException as error:
             self.fail(error)
             raise
-
-    def _on_batch(self, batch: DataFrame, epoch: int) -> None:
-        if self.checkpoint.accepted(epoch):
-            return
-        self.checkpoint.refuse_if_taken_over()
-        times = EpochTimes(began_s=time.time())
-        # What is decided while lanes are behind goes with this epoch; lanes have another one to do while it is routed.
-        self._wait_for(lambda: self.lag <= max(1, self.max_lag))
-        times.ready_s = time.time()
-        with self._lock:
-            message = self.controller.next_epoch(epoch, times.ready_s)
-            table = self.controller.table
-        if message.moves:
-            self.log.info("%d moves take effect: %s", len(message.moves), shown(message.moves), epoch=epoch)
-        routed = self.router.route(batch, epoch, table)
-        times.routed_s, times.arrivals = time.time(), routed.arrivals
-        self._wait_for(lambda: self.lag <= self.max_lag)
-        times.waited_s = time.time()
-        self.faults.reach("driver.before-accept", epoch=epoch)
-        record = EpochRecord(
-            epoch=epoch,
-            table_version=table.version,
-            lanes=table.lanes,
-            owners=tuple(table.owners.tolist()),
-            moves=tuple((move.slot, move.source, move.target) for move in message.moves),
-            blocks=routed.blocks,
-            watermark=None,
-            rows=sum(segment.rows for block in routed.blocks for segment in block.segments),
-            accepted_at_s=times.waited_s,
-        )
-        self.progress.accepted(record, times)
-        self.checkpoint.accept(record)
-        times.accepted_s = time.time()
-        self.faults.reach("driver.after-accept", epoch=epoch)
-        self._post(Accepted(record))
-
-    @property
-    def lag(self) -> int:
-        """How many accepted epochs are not published yet."""
-        return self.checkpoint.unpublished
 
     # --- asked for -----------------------------------------------------------------------------------------------
 
@@ -331,7 +329,7 @@ class Shell:
         """Let the engine decide, do what it wants done, and wake who waits; until nothing follows any more."""
         while events:
             with self._changed:
-                actions = self.engine.handle(events, time.time())
+                actions = self.engine.handle(events, self.clock())
                 self._changed.notify_all()
             follows = self._act(actions)
             if any(isinstance(event, Committed) for event in events):  # and what lanes said with it is known
@@ -395,7 +393,7 @@ class Shell:
                 self._refuse_to_wait(deadline)
                 if self.threaded:
                     self._changed.wait(_POLL_S)
-                elif not self.publisher.publish_ready():
+                elif not self.publisher.publish_ready() and not self.tick_if_due():
                     self._listen()
 
     def _refuse_to_wait(self, deadline: float) -> None:

@@ -135,7 +135,7 @@ class Checkpoint:
         loss = None if source is None else loss_in(self.folder, ledger, source)
         if loss is not None and source is not None:
             # In this order: whoever dies in between finds the same loss again.
-            source.hand_over_again(loss.first)
+            source.hand_over_again(loss.batch)
             ledger.give_back(loss.first)
         ledger.contents = succeeded(stored.contents, self.identity.contents, ledger.accepted + 1)
         written = WrittenRecords()
@@ -181,9 +181,15 @@ class Checkpoint:
         """The committed version of each slot, -1 for none; not to be changed."""
         return self._ledger.slot_versions
 
-    def accepted(self, epoch: Epoch) -> bool:
-        """Return whether an epoch is already accepted, so that a replay of it must be skipped."""
-        return epoch <= self._ledger.accepted
+    @property
+    def newest(self) -> EpochRecord | None:
+        """The record of the newest accepted epoch."""
+        return self._ledger.newest
+
+    def has_batch(self, batch: int) -> bool:
+        """Return whether a micro-batch of Spark's is in an accepted epoch, so that a replay of it must be skipped."""
+        newest = self._ledger.newest
+        return newest is not None and batch <= newest.batch
 
     def accept(self, record: EpochRecord) -> None:
         """Make an epoch count; its blocks must have been written."""

@@ -15,6 +15,7 @@ from evenflow.errors import DamagedFileError
 from evenflow.model import Epoch
 from evenflow.state.files import Folder
 from evenflow.state.ledger import Ledger
+from evenflow.state.records import EpochRecord
 from evenflow.state.retrying import Retries
 
 _WAY_OUT = (
@@ -24,16 +25,16 @@ _WAY_OUT = (
 
 
 class SourceLog(Protocol):
-    """Whoever hands over epochs, and can do so again."""
+    """Whoever hands over batches, and can do so again."""
 
-    def address(self, epoch: Epoch) -> str:
-        """Return where it is written down what an epoch is made of, for people."""
+    def address(self, batch: int) -> str:
+        """Return where it is written down what a batch is made of, for people."""
 
-    def has_planned(self, epoch: Epoch) -> bool:
-        """Return whether it knows what an epoch is made of."""
+    def has_planned(self, batch: int) -> bool:
+        """Return whether it knows what a batch is made of."""
 
-    def hand_over_again(self, first: Epoch) -> None:
-        """Hand over all epochs from one on, whatever became of them; to be called again after a crash."""
+    def hand_over_again(self, first: int) -> None:
+        """Hand over all batches from one on, whatever became of them; to be called again after a crash."""
 
 
 @dataclass(frozen=True)
@@ -51,19 +52,19 @@ class SparkLog:
         """Return the log at Spark's checkpoint location."""
         return cls(Folder.at(location, retries=retries))
 
-    def address(self, epoch: Epoch) -> str:
-        return self.folder.storage.address(f"offsets/{epoch}")
+    def address(self, batch: int) -> str:
+        return self.folder.storage.address(f"offsets/{batch}")
 
-    def has_planned(self, epoch: Epoch) -> bool:
-        name = f"offsets/{epoch}"
+    def has_planned(self, batch: int) -> bool:
+        name = f"offsets/{batch}"
         return self.folder.exists(name) and self.folder.storage.open(name).size() > 0
 
-    def hand_over_again(self, first: Epoch) -> None:
+    def hand_over_again(self, first: int) -> None:
         done = self._from("commits", first)
         planned = self._from("offsets", first + self.has_planned(first))
         self.folder.delete([*done, *planned])
 
-    def _from(self, kind: str, first: Epoch) -> list[str]:
+    def _from(self, kind: str, first: int) -> list[str]:
         """Return the entries of batches from one on, with the checksums that Hadoop keeps beside local files."""
         numbers = [name.rpartition("/")[2] for name in self.folder.names(kind)]
         found = [number for number in numbers if number.isdigit() and int(number) >= first]
@@ -73,10 +74,14 @@ class SparkLog:
 
 @dataclass(frozen=True)
 class Loss:
-    """The epochs from `first` to `last` are not whole: why, and how many rows of theirs are to be handed over again."""
+    """The epochs from `first` to `last` are not whole: why, and how many rows of theirs are to be handed over again.
+
+    `batch` is the first one that Spark is to hand over again.
+    """
 
     first: Epoch
     last: Epoch
+    batch: int
     why: str
     rows: int
 
@@ -94,13 +99,14 @@ class Loss:
 
 def loss_in(folder: Folder, ledger: Ledger, source: SourceLog) -> Loss | None:
     """Return which epochs must be given back, None if all are whole; raise if that is not possible any more."""
-    _refuse_if_unknown(folder, ledger.frontier, source)
+    if ledger.reached is not None:
+        _refuse_if_unknown(folder, ledger.reached, source)
     broken = _broken(folder, ledger, source)
     if not broken:
         return None
     first, why, _ = broken[0]
     if int(ledger.slot_versions.max()) >= first:
-        _refuse_if_unknown(folder, first, source)
+        _refuse_if_unknown(folder, ledger.pending[first], source)
         lost = {epoch: sum(rows for at, _, rows in broken if at == epoch) for epoch, _, _ in broken}
         shown = ", ".join(f"{rows} rows of epoch {epoch}" for epoch, rows in lost.items())
         ahead = int((ledger.slot_versions >= first).sum())
@@ -110,15 +116,16 @@ def loss_in(folder: Folder, ledger: Ledger, source: SourceLog) -> Loss | None:
             f"over again; {shown} are lost, which the other slots have not folded. {_WAY_OUT}"
         )
     given_back = [record for epoch, record in ledger.pending.items() if epoch >= first]
-    return Loss(first, ledger.accepted, why, sum(record.rows for record in given_back))
+    batch, rows = ledger.pending[first].batch, sum(record.rows for record in given_back)
+    return Loss(first, ledger.accepted, batch, why, rows)
 
 
-def _refuse_if_unknown(folder: Folder, epoch: Epoch, source: SourceLog) -> None:
+def _refuse_if_unknown(folder: Folder, record: EpochRecord, source: SourceLog) -> None:
     """Raise if the source does not know an epoch that counts: it would go on from before it, with rows that count."""
-    if epoch >= 0 and not source.has_planned(epoch):
+    if not source.has_planned(record.batch):
         raise DamagedFileError(
-            f"checkpoint {folder.storage.address('')}: epoch {epoch} was accepted, but Spark's own part of the "
-            f"checkpoint does not know it ({source.address(epoch)} is missing). {_WAY_OUT}"
+            f"checkpoint {folder.storage.address('')}: epoch {record.epoch} was accepted, but Spark's own part of the "
+            f"checkpoint does not know it ({source.address(record.batch)} is missing). {_WAY_OUT}"
         )
 
 
@@ -126,8 +133,8 @@ def _broken(folder: Folder, ledger: Ledger, source: SourceLog) -> list[tuple[Epo
     """Return what is not whole of the epochs that slots have yet to pass: (epoch, why, rows that are needed of it)."""
     broken = []
     for epoch, record in ledger.pending.items():
-        if not source.has_planned(epoch):
-            broken.append((epoch, f"Spark's {source.address(epoch)} is missing", 0))
+        if not source.has_planned(record.batch):
+            broken.append((epoch, f"Spark's {source.address(record.batch)} is missing", 0))
         for block in record.blocks:
             rows = sum(
                 count

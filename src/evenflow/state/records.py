@@ -56,18 +56,22 @@ class Block(Record, frozen=True):
 class EpochRecord(Record, frozen=True, dict=True):
     """An accepted epoch: all that a lane needs to fold it again after a crash. `owners[slot]` is the slot's lane.
 
-    As it is stored, `owners` is empty if the table is that of the epoch before.
+    Epochs have numbers of their own: `batch` is the newest micro-batch of Spark's in this epoch or one before it. A
+    *tick* carries none, only the time. `watermarks` are those of the inputs, in their order, in microseconds; None for
+    one of which nothing is known yet. As it is stored, `owners` is empty if the table is that of the epoch before.
     """
 
     epoch: Epoch
+    batch: int
     table_version: int
     lanes: tuple[LaneId, ...]
     owners: tuple[LaneId, ...]
     moves: tuple[tuple[SlotId, LaneId, LaneId], ...]
     blocks: tuple[Block, ...]
-    watermark: int | None
+    watermarks: tuple[int | None, ...]
     rows: int
     accepted_at_s: float
+    tick: bool = False
 
     def table(self) -> RoutingTable:
         """Return the routing table in force for this epoch."""
@@ -76,7 +80,9 @@ class EpochRecord(Record, frozen=True, dict=True):
     @property
     def time(self) -> EpochTime:
         """What time it is in this epoch, whenever and however often it is folded."""
-        return EpochTime(self.epoch, self.watermark, round(self.accepted_at_s * 1e6))
+        known = [mark for mark in self.watermarks if mark is not None]
+        watermark_us = min(known) if known and len(known) == len(self.watermarks) else None
+        return EpochTime(self.epoch, watermark_us, round(self.accepted_at_s * 1e6))
 
     @cached_property
     def owner_of(self) -> IntArray:
