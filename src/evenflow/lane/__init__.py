@@ -1,5 +1,6 @@
 """The lane's loop: messages and blocks in, state changes and reports out. It knows no Spark."""
 
-from evenflow.lane.worker import LaneConfig, LaneWorker
+from evenflow.lane.config import LaneConfig
+from evenflow.lane.worker import LaneWorker
 
 __all__ = ["LaneConfig", "LaneWorker"]

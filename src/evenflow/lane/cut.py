@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import msgspec
 import pyarrow as pa
 
+from evenflow.lane.config import LaneConfig
 from evenflow.lane.loading import committed_slot, rows_of, tables_of
 from evenflow.lane.messages import BlockPart, EpochInput, SlotToLoad
-from evenflow.lane.worker import LaneConfig
 from evenflow.model import Epoch, SlotId
 from evenflow.state import EpochRecord, FileRef, Folder, Recovery, SlotRef
 

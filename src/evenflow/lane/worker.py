@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from evenflow.errors import EvenflowError, ProtocolError
 from evenflow.lane.background import Background, Future, Inline
+from evenflow.lane.config import LaneConfig
 from evenflow.lane.faults import Faults
 from evenflow.lane.hot_keys import KeyCounter
 from evenflow.lane.loading import places_of, rows_of, tables_of
@@ -37,47 +38,20 @@ from evenflow.lane.messages import (
 )
 from evenflow.model import Due
 from evenflow.model.slots import FloatArray, IntArray
-from evenflow.operators import SLOT, Folded, Operator, Resident, by_slot
+from evenflow.operators import SLOT, Folded, Resident, by_slot
 from evenflow.operators.clock import NeededTime
 from evenflow.state import (
-    ARROW,
     FileRef,
     Folder,
     LaneCommit,
-    OutputFormat,
-    Retries,
     SlotRef,
     handoff_name,
     output_name,
     work_name,
     write_output,
 )
-from evenflow.state.retrying import PATIENCE_S
 
 _PIECE = 1 << 16  # state rows installed at a time: what other slots may have to wait for
-
-
-@dataclass(frozen=True)
-class LaneConfig:
-    """What a lane is told when it starts, whatever its attempt."""
-
-    lane: int
-    location: str
-    operator: Operator
-    schema: pa.Schema
-    keys: tuple[str, ...]
-    slots: int
-    complete: bool = False
-    rows_per_second: float | None = None  # stands for a slower machine in demos and experiments; None in real use
-    query: str = "query"  # what it is called in the log
-    publishes: bool = True  # False if no sink wants the outputs: then they are not written
-    output: OutputFormat = ARROW  # what the sink takes best
-    retry_s: float = PATIENCE_S  # for how long errors of the storage that may pass are tried again
-
-    @property
-    def retries(self) -> Retries:
-        """How this lane tries again what its storage has refused."""
-        return Retries(self.retry_s, self.query, self.lane)
 
 
 @dataclass
