@@ -21,7 +21,7 @@ from evenflow.model import RoutingTable
 from evenflow.policies.autoflow import AutoFlow
 from papers.autoflow.protocol.run import autoflow_run
 from papers.flux.protocol import flux_run
-from papers.messages.block_log import log_run
+from papers.messages.own_engine import engine_run
 from papers.messages.plant import Plant
 from papers.messages.stream import RecordStream
 
@@ -67,7 +67,7 @@ def main() -> None:
     options = parser.parse_args()
     stream = stream_of(QUICK if options.quick else MILLION)
     rows = []
-    for name, wire in (("autoflow", autoflow_run), ("flux", flux_run), ("block log, at once", log_run)):
+    for name, wire in (("autoflow", autoflow_run), ("flux", flux_run), ("evenflow, at once", engine_run)):
         row = timed(name, wire, stream)
         rows.append(row)
         print(

@@ -30,10 +30,10 @@ from papers.autoflow.scenario import Scenario, fixed_skew
 from papers.autoflow.simulated import plant_of, simulate, stream_of
 from papers.experiment import Experiment, Outcome, Settings
 from papers.flux.protocol import flux_run
-from papers.messages.block_log import log_run
 from papers.messages.decider import Script
 from papers.messages.folds import Fold, fold_of
 from papers.messages.loop import SECOND
+from papers.messages.own_engine import engine_run
 from papers.messages.plant import Plant
 from papers.messages.run import Result
 from papers.messages.stream import RecordStream
@@ -186,8 +186,8 @@ def _e15(settings: Settings) -> Outcome:
         "block channels": block_channels_run,
         "halt all": halt_all_run,
         "Flux": flux_run,
-        "evenflow, at the timestamp": lambda *parts: log_run(*parts, at_once=False),
-        "evenflow, at once": lambda *parts: log_run(*parts, at_once=True),
+        "evenflow, at the timestamp": lambda *parts: engine_run(*parts, at_once=False),
+        "evenflow, at once": lambda *parts: engine_run(*parts, at_once=True),
     }
     runs: dict[str, Result] = {name: wire(stream, plant, Script(moves)).run() for name, wire in arms.items()}
     waiting = {name: sum(run.trace.held.values()) for name, run in runs.items()}

@@ -18,7 +18,7 @@ from papers.autoflow.scenario import Phase, Scenario, fixed_skew
 from papers.autoflow.simulated import plant_of, simulate, stream_of
 from papers.autoflow.sweeps import sweep
 from papers.experiment import Settings, Verdict
-from papers.messages.block_log import log_run
+from papers.messages.own_engine import engine_run
 
 SMALL = 0.1
 
@@ -128,7 +128,7 @@ class TestWindows:
         off, theirs = (simulate(arm, 1, stream=records) for arm in (scenario.off(), scenario))
         controller = Controller(scenario.table, Even(), Sudden(), ControllerOptions(window_epochs=5))
         plant = replace(plant_of(scenario, 1), period=100_000)
-        ours = log_run(records, plant, controller, at_once=True).run()
+        ours = engine_run(records, plant, controller, at_once=True).run()
         assert float(ours.latency_s.mean()) * scenario.duration_s < 0.5 * theirs.area < off.area
 
 
