@@ -42,4 +42,4 @@ class RemovingState(AggregateState):
         over = self._over(self.read(touched)[1])
         changes, output = self.read(touched[~over])
         both = (changes, self.remove(touched[over]))
-        return Folded(by_slot([(table, table[SLOT].to_numpy()) for table in both])[0], output)
+        return Folded(by_slot([(table, table[SLOT].to_numpy()) for table in both])[0], output, changes[SLOT].to_numpy())

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from evenflow.model import Due, EpochTime
 from evenflow.model.slots import IntArray
-from evenflow.operators import LATEST, Agg, Aggregate, Folded
+from evenflow.operators import LATEST, SLOT, Agg, Aggregate, Folded
 from evenflow.operators.aggregate import AggregateState
 
 AT = "at"
@@ -47,7 +47,8 @@ class TimersState(AggregateState):
             at = rows.column_names.index("value")
             rows = rows.set_column(at, rows.schema.field(at), pc.add(rows["value"], time.processing_us))
         folded = super().fold(rows, slots, time)
-        return Folded(folded.changes, folded.output.slice(0, 0))  # nothing is put out before it fires
+        # Nothing is put out before it fires.
+        return Folded(folded.changes, folded.output.slice(0, 0), folded.output_slots[:0])
 
     def fire(self, slots: Sequence[int], time: EpochTime) -> Folded | None:
         now = time.watermark_us if self._clock == "watermark" else time.processing_us
@@ -57,8 +58,8 @@ class TimersState(AggregateState):
         rows = rows[self._times(rows) <= now]
         if not len(rows):
             return None
-        _, output = self.read(rows)
-        return Folded(self.remove(rows), output)
+        changes, output = self.read(rows)
+        return Folded(self.remove(rows), output, changes[SLOT].to_numpy())
 
     def due(self, slots: Sequence[int]) -> Due | None:
         times = self._times(self.rows_of(slots))

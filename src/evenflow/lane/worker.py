@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -235,9 +235,9 @@ class LaneWorker:
         self._check(message)
         self.faults.reach("lane.before-fold", lane, message.epoch)
         counter = KeyCounter(self.config.keys, message.hot_slots)
-        folded, records = self._fold(message, counter)
+        folded, outputs, records = self._fold(message, counter)
         self.faults.reach("lane.folded", lane, message.epoch)
-        commit = self._write(message, folded)
+        commit = self._write(message, folded, outputs)
         self.faults.reach("lane.changes-written", lane, message.epoch)
         for advance in message.advances:
             self._versions.update(dict.fromkeys(advance.slots, advance.version))
@@ -265,9 +265,16 @@ class LaneWorker:
                     f"it is at {self._versions[wrong[0]]}"
                 )
 
-    def _fold(self, message: Work, counter: KeyCounter) -> tuple[dict[int, Folded], dict[int, IntArray]]:
-        """Fold the epochs one by one, so that what each puts out does not depend on how many come together."""
-        folded, records = {}, {}
+    def _fold(
+        self, message: Work, counter: KeyCounter
+    ) -> tuple[dict[int, Folded], dict[int, pa.Table], dict[int, IntArray]]:
+        """Fold the epochs one by one, so that what each puts out does not depend on how many come together.
+
+        Return by epoch what was done, the rows for the sink, and how many rows each slot had.
+        """
+        folded: dict[int, Folded] = {}
+        outputs: dict[int, pa.Table | None] = {}
+        records = {}
         for each in message.inputs:
             rows, slots = rows_of(self.folder, each.parts, self.config.schema)
             records[each.epoch] = np.bincount(slots, minlength=self.config.slots)
@@ -284,17 +291,16 @@ class LaneWorker:
             fired = self._resident.fire(passing, each.time)
             if fired is not None:
                 folded[each.epoch] = folded[each.epoch].then(fired) if each.epoch in folded else fired
-            if self.config.complete and self.config.publishes:
-                unchanged = Folded(self._resident.snapshot([]), self._resident.output(passing))
-                folded[each.epoch] = replace(folded.get(each.epoch, unchanged), output=unchanged.output)
-        return folded, records
+            if self.config.publishes:
+                changed = folded[each.epoch].output if each.epoch in folded else None
+                outputs[each.epoch] = self._resident.output(passing) if self.config.complete else changed
+        return folded, {at: rows for at, rows in outputs.items() if rows is not None and rows.num_rows}, records
 
-    def _write(self, message: Work, folded: dict[int, Folded]) -> LaneCommit:
+    def _write(self, message: Work, folded: dict[int, Folded], outputs: dict[int, pa.Table]) -> LaneCommit:
         """Write changes, snapshots and outputs, all in one file; nothing counts before the driver commits it."""
         lane, epoch, attempt, form = self.config.lane, message.epoch, self._file(), self.config.output
         changes = _latest([each.changes for each in folded.values() if each.changes.num_rows])
         state = self._resident.snapshot(message.snapshot_slots) if message.snapshot_slots else None
-        outputs = {at: each.output for at, each in folded.items() if each.output.num_rows and self.config.publishes}
         tables = [table for table in (changes, state) if table is not None]
         if form.codec is None:
             tables += outputs.values()

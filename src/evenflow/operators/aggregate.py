@@ -128,7 +128,8 @@ class AggregateState:
         self._since = [operator.since.get(name, 0) for name in operator.aggregates]
 
     def fold(self, rows: pa.Table, slots: IntArray, time: EpochTime = LATEST) -> Folded:
-        return Folded(*self.read(self.absorb(rows, slots, time)))
+        changes, output = self.read(self.absorb(rows, slots, time))
+        return Folded(changes, output, changes[SLOT].to_numpy())
 
     def fire(self, slots: Sequence[int], time: EpochTime) -> Folded | None:  # noqa: ARG002 - it has no timers
         return None

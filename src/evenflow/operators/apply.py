@@ -190,7 +190,7 @@ class SlotStates:
 
     def fold(self, rows: pa.Table, slots: IntArray, time: EpochTime = LATEST) -> Folded:  # noqa: ARG002 - all take part
         busy: FloatArray = np.zeros(self._slots)
-        changes, outputs = _StateTable(), []
+        changes, outputs, sizes = _StateTable(), [], np.zeros(self._slots, np.int64)
         visible = self._frames.shown(rows.drop_columns([name for name in (SLOT, HASH) if name in rows.column_names]))
         for slot, low, high in _runs(slots):
             started = self._wrapper.clock()
@@ -198,8 +198,9 @@ class SlotStates:
             busy[slot] = self._wrapper.clock() - started
             changes.add(slot, changed)
             outputs.append(output)
+            sizes[slot] = output.num_rows
         output = pa.concat_tables(outputs) if outputs else self._output.empty_table()
-        return Folded(changes.table(), output, busy)
+        return Folded(changes.table(), output, np.repeat(np.arange(self._slots), sizes), busy)
 
     def fire(self, slots: Sequence[int], time: EpochTime) -> Folded | None:  # noqa: ARG002 - it has no timers
         return None

@@ -41,12 +41,14 @@ class Folded:
     """What one call of `fold` or `fire` did.
 
     `changes` are the state rows it changed, as they are now, and tombstones of those it removed, sorted by slot, no key
-    twice; `output` the rows for the sink in update mode, in slot order; `busy_s` the seconds spent on each slot of the
-    key space, if the operator knows.
+    twice; `output` the rows for the sink in update mode, or for the stage that this one feeds, and `output_slots` the
+    slot of each. The rows of one slot are in an order that depends on the slot's state and input only, not on what else
+    the lane holds. `busy_s`: the seconds spent on each slot of the key space, if the operator knows.
     """
 
     changes: pa.Table
     output: pa.Table
+    output_slots: IntArray
     busy_s: FloatArray | None = None
 
     def then(self, later: Folded) -> Folded:
@@ -54,7 +56,8 @@ class Folded:
         both = [(table, table[SLOT].to_numpy()) for table in (self.changes, later.changes)]
         known = [each.busy_s for each in (self, later) if each.busy_s is not None]
         output = pa.concat_tables([self.output, later.output])
-        return Folded(by_slot(both)[0], output, np.sum(known, axis=0) if known else None)
+        slots = np.concatenate([self.output_slots, later.output_slots])
+        return Folded(by_slot(both)[0], output, slots, np.sum(known, axis=0) if known else None)
 
 
 class Resident(Protocol):
