@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -83,16 +82,16 @@ def epochs_of(query: ef.Query) -> tuple[int, int]:
 
 
 def waiting(query: ef.Query) -> threading.Event:
-    """Return what is set once the engine waits for something."""
-    engine, waits = query._shell, threading.Event()
-    wait_for = engine._wait_for
+    """Return what is set once the source has to wait for lanes."""
+    intake, waits = query._shell.intake, threading.Event()
+    wait_for = intake.wait_for
 
-    def told(condition: Callable[[], bool], deadline: float = math.inf) -> None:
+    def told(condition: Callable[[], bool]) -> None:
         if not condition():
             waits.set()
-        wait_for(condition, deadline)
+        wait_for(condition)
 
-    engine._wait_for = told  # type: ignore[method-assign]
+    intake.wait_for = told
     return waits
 
 
