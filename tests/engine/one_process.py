@@ -118,7 +118,7 @@ class Lanes:
     _posted: deque[Event] = field(default_factory=deque)
     _unborn: list[int] = field(default_factory=list)
     _fenced: list[_Attempt] = field(default_factory=list)
-    _late: list[LaneEvent] = field(default_factory=list)
+    _late: list[Said] = field(default_factory=list)
     _hung: dict[int, _Hang] = field(default_factory=dict)
     _all_at_once: int | None = None  # a lane that has hung: what it has to say is heard first
     _incarnations: Counter[int] = field(default_factory=Counter)
@@ -210,7 +210,11 @@ class Lanes:
         heard: list[Callable[[], LaneEvent]] = [
             events.popleft for lane, events in self._outbox.items() if events and lane not in self._hung
         ]
-        return heard + [partial(self._hear_late, at) for at in range(len(self._late))]
+        # No word of an attempt comes after the end of its connection and is heard before it.
+        ends = (event for events in self._outbox.values() for event in events if isinstance(event, Lost))
+        ending = {(end.lane, end.token) for end in ends}
+        late = (at for at, said in enumerate(self._late) if (said.lane, said.token) not in ending)
+        return heard + [partial(self._hear_late, at) for at in late]
 
     def _hear_late(self, at: int) -> LaneEvent:
         self.met["late words"] += 1
@@ -284,7 +288,7 @@ class Lanes:
         except EvenflowError as error:
             answers = [Failed(type(error).__name__, str(error), "")]
         said = [Said(hello.lane, hello.token, answer) for answer in answers]
-        if attempt in self._fenced:
+        if any(attempt is fenced for fenced in self._fenced):
             self._late += said
         elif hello.lane in self._outbox:
             self._outbox[hello.lane].extend(said)
