@@ -53,6 +53,27 @@ def test_json_has_rows_moves_and_a_summary(scenario: str) -> None:
     assert found["summary"]["lost"] == 0
 
 
+def test_the_real_engine_gives_the_same_kind_of_answer(scenario: str, journal: str) -> None:
+    real, quantum = (answer("simulate", scenario, "--engine", engine) for engine in ("real", "quantum"))
+    assert real["engine"] == "real"
+    assert real["rows"][0].keys() == quantum["rows"][0].keys()
+    assert real["summary"]["arrived"] == quantum["summary"]["arrived"]
+    assert answer("simulate", "--replay", journal, "--engine", "real")["summary"]["records"] > 0
+
+
+def test_a_lane_dies_and_comes_back_on_the_real_engine_only(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text(LEAST + '[[event]]\nkind = "kill-lane"\nat_s = 1.5\nlanes = [0]\n')
+    done = run("simulate", str(file))
+    assert done.returncode == 2
+    assert "or use 'real'" in done.stderr
+    killed = answer("simulate", str(file), "--engine", "real", "--policy", "static")
+    file.write_text(LEAST)
+    alive = answer("simulate", str(file), "--engine", "real", "--policy", "static")
+    assert max(row["waiting"] for row in killed["rows"]) > max(row["waiting"] for row in alive["rows"])
+    assert killed["summary"]["lost"] == 0
+
+
 def test_it_draws(scenario: str, tmp_path: Path) -> None:
     assert run("simulate", scenario, "--png", str(tmp_path / "s.png")).returncode == 0
     assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG")
@@ -109,6 +130,7 @@ def test_a_journal_is_replayed_and_planned_on(journal: str) -> None:
         (("{scenario}", "--policy", "evn"), "there is no policy named 'evn'"),
         (("{scenario}", "--png", "/no/such/folder/x.png"), "--png expects a file in a folder that exists"),
         (("--replay", "{scenario}"), "is not JSON"),
+        (("{scenario}", "--engine", "spark"), "--engine is one of quantum, real, got 'spark'"),
     ],
 )
 def test_mistakes_are_one_line(arguments: tuple[str, ...], words: str, scenario: str) -> None:

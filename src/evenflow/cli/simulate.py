@@ -35,15 +35,20 @@ def simulate(
     seed: Annotated[
         int | None, typer.Option(help="The seed, instead of the file's.", min=0, show_default=False)
     ] = None,
+    engine: Annotated[
+        str, typer.Option(help="quantum (steps of time, for size) or real (the engine that runs on Spark).")
+    ] = "quantum",
     png: Annotated[Path | None, typer.Option(help="Write the figure to this file.", show_default=False)] = None,
     json_: JsonFlag = False,
 ) -> None:
     """Simulate a scenario under the real controller and policies, in virtual time; no Spark."""
     from evenflow.sim.scenario_file import read_scenario
-    from evenflow.sim.what_if import answer, replayed, with_choice
+    from evenflow.sim.what_if import ENGINES, replayed, with_choice
 
     if (scenario is None) == (replay is None):
         raise InputError("give either a SCENARIO.toml or --replay JOURNAL.json")
+    if engine not in ENGINES:
+        raise InputError(f"simulate: --engine is one of {', '.join(ENGINES)}, got {engine!r}")
     if png is not None and (png.is_dir() or not png.absolute().parent.is_dir()):
         raise InputError(f"simulate: --png expects a file in a folder that exists, got {png}")
     if png is not None:
@@ -56,13 +61,21 @@ def simulate(
         what_if = with_choice(read_scenario(text, str(file), seed), policy, strategy)
     else:
         what_if, recorded = replayed(text, str(file), policy, strategy or DEFAULT_STRATEGY, seed)
-    found = answer(what_if, recorded)
+    found = ENGINES[engine](what_if, recorded)
     if json_:
         typer.echo(json.dumps(found.as_dict()))
     else:
         _print(found)
     if png is not None:
-        given = {"--replay": replay, "": scenario, "--policy": policy, "--strategy": strategy, "--seed": found.seed}
+        given: dict[str, object] = {
+            "--replay": replay,
+            "": scenario,
+            "--policy": policy,
+            "--strategy": strategy,
+            "--seed": found.seed,
+        }
+        if engine != "quantum":
+            given["--engine"] = engine
         _draw(found, str(file), _command(given), png)
         if not json_:
             result_console().print(f"figure: {png}", markup=False)

@@ -1,4 +1,4 @@
-"""A scenario of the quantum level from a SCENARIO.toml: what arrives, how lanes do, who decides."""
+"""A scenario from a SCENARIO.toml: what arrives, how lanes do, who decides."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from evenflow.control import ControllerOptions
 from evenflow.errors import InputError
 from evenflow.migration import Strategy, strategy_named
-from evenflow.model import RoutingTable
+from evenflow.model import LaneId, RoutingTable
 from evenflow.model.registry import fitted_options
 from evenflow.model.slots import FloatArray
 from evenflow.policies import Policy, policy_named, starting_table
@@ -24,6 +24,7 @@ from evenflow.sim.scenario_schema import (
     MOST,
     AddLanes,
     Hotspot,
+    KillLane,
     MemoryPressure,
     MovingHotspot,
     ScenarioFile,
@@ -36,7 +37,10 @@ from evenflow.workloads.skew import zipf_shares
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """A scenario with all that decides in it; `lanes_at` are lanes that are started by hand: when, and how many."""
+    """A scenario with all that decides in it.
+
+    `lanes_at` are lanes that are started by hand: when, and how many. `kills_at` are those that die: when, and which.
+    """
 
     title: str
     seed: int
@@ -46,6 +50,7 @@ class WhatIf:
     options: ControllerOptions
     names: dict[str, str]
     lanes_at: tuple[tuple[float, int], ...] = ()
+    kills_at: tuple[tuple[float, LaneId], ...] = ()
 
 
 def read_scenario(text: bytes, name: str, seed: int | None = None) -> WhatIf:
@@ -94,6 +99,7 @@ def _built(file: ScenarioFile, seed: int) -> WhatIf:
         controller_options(balance.controller),
         {"policy": balance.policy, "strategy": balance.strategy, "handover": balance.handover},
         tuple((event.at_s, event.count) for event in file.event if isinstance(event, AddLanes)),
+        tuple((event.at_s, lane) for event in file.event if isinstance(event, KillLane) for lane in event.lanes),
     )
 
 

@@ -37,7 +37,7 @@
     row_s = 2.0
 
     [[event]]
-    kind = "hotspot"                  # hotspot, moving-hotspot, spike, slow-lane, memory, add-lanes
+    kind = "hotspot"                  # hotspot, moving-hotspot, spike, slow-lane, memory, add-lanes, kill-lane
     at_s = 30
     until_s = 45                      # left out: until the end
     lanes = [3]
@@ -181,7 +181,13 @@ class AddLanes(_Event, frozen=True, tag="add-lanes", kw_only=True):
     count: Few
 
 
-AnyEvent: TypeAlias = Hotspot | MovingHotspot | Spike | SlowLane | MemoryPressure | AddLanes
+class KillLane(_Event, frozen=True, tag="kill-lane", kw_only=True):
+    """The processes of lanes die and are started again."""
+
+    lanes: Numbers
+
+
+AnyEvent: TypeAlias = Hotspot | MovingHotspot | Spike | SlowLane | MemoryPressure | AddLanes | KillLane
 
 
 class ScenarioFile(_Part, frozen=True, kw_only=True):
@@ -230,7 +236,7 @@ def _explained(message: str, name: str) -> str:
     return f"{name}: {place or 'top level'}: {what[:1].lower()}{what[1:]}"
 
 
-_EVENTS: tuple[type[_Event], ...] = (Hotspot, MovingHotspot, Spike, SlowLane, MemoryPressure, AddLanes)
+_EVENTS: tuple[type[_Event], ...] = (Hotspot, MovingHotspot, Spike, SlowLane, MemoryPressure, AddLanes, KillLane)
 _TAGS = tuple(str(kind.__struct_config__.tag) for kind in _EVENTS)
 _TABLES: dict[str, type[_Part]] = {
     "load": LoadPart,

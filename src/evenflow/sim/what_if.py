@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from evenflow.control import ControllerOptions
+from evenflow.control import Controller, ControllerOptions
 from evenflow.control.journal import PhaseChanged
 from evenflow.control.window_json import read_window_json
+from evenflow.errors import InputError
 from evenflow.migration import Phase, strategy_named
 from evenflow.model.slots import FloatArray
 from evenflow.plot.picture import Panel, Picture, Series
 from evenflow.policies import DEFAULT_POLICY, policy_named, starting_table
+from evenflow.sim.engine_run import Happenings, run_scenario
 from evenflow.sim.quantum import Timeline
 from evenflow.sim.quantum.engine import cluster_under
 from evenflow.sim.replay import Recording, recording_of
@@ -108,7 +110,9 @@ class Answer:
 
 
 def answer(what_if: WhatIf, recorded: Recording | None = None) -> Answer:
-    """Run it."""
+    """Run it on the quantum level."""
+    if what_if.kills_at:
+        raise InputError("lanes do not die on the engine 'quantum': leave out the events 'kill-lane', or use 'real'")
     scenario = what_if.scenario
     cluster = cluster_under(scenario, what_if.policy, what_if.strategy, what_if.options, what_if.seed)
     coming = sorted(what_if.lanes_at)
@@ -117,6 +121,17 @@ def answer(what_if: WhatIf, recorded: Recording | None = None) -> Answer:
             cluster.add_lanes(coming.pop(0)[1])
         cluster.step()
     return Answer(what_if.title, what_if.seed, what_if.names, cluster.timeline(), recorded)
+
+
+def real_answer(what_if: WhatIf, recorded: Recording | None = None) -> Answer:
+    """Run it by the real engine in virtual time."""
+    scenario = what_if.scenario
+    controller = Controller(scenario.first_table, what_if.policy, what_if.strategy, what_if.options)
+    timeline = run_scenario(scenario, controller, what_if.seed, Happenings(what_if.lanes_at, what_if.kills_at))
+    return Answer(what_if.title, what_if.seed, {**what_if.names, "engine": "real"}, timeline, recorded)
+
+
+ENGINES = {"quantum": answer, "real": real_answer}
 
 
 def with_choice(what_if: WhatIf, policy: str | None, strategy: str | None) -> WhatIf:

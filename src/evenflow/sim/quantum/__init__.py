@@ -41,7 +41,7 @@ them and lanes), `speeds` (how fast lanes are), `backlog` (what waits, first in 
 
 *Limits*: records are counted as real numbers and latencies are known to within a step. With a `flow`, a step should
 be short enough that a lane does not serve more in it than its connections hold. What is not there: lanes that crash
-(see Spark), state copied ahead of a move, single pages of memory, and a stage that holds back
+and state copied ahead of a move (see `sim.engine_run`), single pages of memory, and a stage that holds back
 the one before it.
 
 *Always checked*: for each slot, what came = what was served + what waits; the books of important slots agree with
