@@ -7,7 +7,7 @@ BIN := .venv/bin
 WITH_SPARK = JAVA_HOME="$$($(BOOTSTRAP) java --home)" PYSPARK_PYTHON="$(CURDIR)/$(BIN)/python"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test lint types check bench papers lock clean
+.PHONY: help setup java demo test lint types check bench papers mutants lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -38,6 +38,9 @@ bench: setup ## how good and how fast decisions are (ARGS="--quick" is passed on
 
 papers: setup java ## the papers' experiments (ARGS="run AF-E1", "all --quick", "cross", "report"; a list without)
 	@$(WITH_SPARK) $(BIN)/python -m papers $(or $(ARGS),list)
+
+mutants: setup ## mutation testing (ARGS="engine --sample 10 --seed 1": a package, mutants of each module)
+	@$(BIN)/python tools/mutants.py $(or $(ARGS),engine --sample 10)
 
 lock: setup ## resolve requirements.lock again (ARGS=--upgrade for the newest versions)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

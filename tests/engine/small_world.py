@@ -69,7 +69,9 @@ from evenflow.state.ledger import Ledger
 
 UNITS, LANES, EPOCHS = 3, 2, 3
 OWNERS = (0, 0, 1)
+# What decides nothing, and what is the same object as another one that counts.
 _SKIPPED = {"controller", "journal", "_records", "_loads", "hot_spots", "_absences", "_left_s", "_now_s", "_planner"}
+_SKIPPED |= {"lanes", "units", "handoffs"}
 
 Folded: TypeAlias = tuple[int, ...]  # what a unit's state is: the epochs that were folded into it, in order
 Choice: TypeAlias = tuple[Any, ...]  # an event: its name and what it is about

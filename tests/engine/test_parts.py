@@ -6,7 +6,7 @@ from pathlib import Path
 
 from evenflow.engine.handoffs import Handoffs
 from evenflow.lane.messages import Work
-from evenflow.state import FileRef, SlotRef, SlotSources
+from evenflow.state import Advance, FileRef, SlotRef, SlotSources
 from tests.engine.scene import Scene
 
 
@@ -41,3 +41,13 @@ def test_a_copy_that_a_newer_snapshot_overtook_is_not_used(tmp_path: Path) -> No
     for version, copied in ((0, 1), (1, 1), (2, None)):
         snapshots[0] = version
         assert copies.version_of(0) == copied
+
+
+def test_a_unit_is_not_folded_past_its_move_by_its_source_with_epochs_that_are_folded_together(tmp_path: Path) -> None:
+    scene = Scene.ready(tmp_path, handover="at the timestamp")
+    scene.accept()
+    scene.accept()
+    scene.ask((0, 1))
+    scene.accept()  # 2: the move; the source is still at 0
+    scene.done(0, seconds=1e-4)
+    assert scene.told(0, Work)[0].advances == (Advance(0, 1, (0,)), Advance(0, 2, (1,)))
