@@ -43,7 +43,8 @@ from evenflow.lane.messages import (
     Work,
 )
 from evenflow.migration import strategy_named
-from evenflow.model import Contents, Move, RoutingTable
+from evenflow.model import Contents, Move, RoutingTable, StageUnits
+from evenflow.model.slots import IntArray
 from evenflow.policies import policy_named
 from evenflow.state import (
     Block,
@@ -71,6 +72,7 @@ class Scene:
     lanes: int = 2
     handover: Handover = "at once"
     options: Mapping[str, Any] = field(default_factory=dict)
+    stages: Sequence[StageUnits] = ()
     heard: dict[int, list[ToLane]] = field(default_factory=lambda: defaultdict(list))
     started: list[int] = field(default_factory=list)
     retired: list[int] = field(default_factory=list)
@@ -89,7 +91,8 @@ class Scene:
             strategy_named("sudden"),
             ControllerOptions(**self.options),
         )
-        self.engine = Engine(self.checkpoint, self.controller, self.handover)
+        self.engine = Engine(self.checkpoint, self.controller, self.handover, stages=self.stages)
+        self._epoch = self.checkpoint.last_accepted
         self._act(self.engine.start())
 
     @classmethod
@@ -191,6 +194,7 @@ class Scene:
             tuple((slot, at, 1, 1) for at, slot in enumerate(slots)),
             (),
             tuple((slot, SlotRef(snapshot, versions[slot], 0, 1)) for slot in work.snapshot_slots),
+            self._feeds(work, lane),
         )
         loads = tuple(self._load(each.epoch, each.parts, slots, seconds, size) for each in work.inputs)
         hot = tuple(HotKey(slot, {"key": slot}, 1 / 3, 5) for slot in work.hot_slots)
@@ -223,7 +227,7 @@ class Scene:
         segments = [
             Segment(lane, at, rows * mine.size, tuple(mine.tolist()), (rows,) * mine.size)
             for at, lane in enumerate(table.lanes)
-            if (mine := table.slots_of(lane)).size and rows
+            if (mine := self._of_source(table.slots_of(lane))).size and rows
         ]
         block = Block(FileRef(block_name(self._epoch, "a", 0), 1, 0), tuple(segments))
         record = EpochRecord(
@@ -253,6 +257,30 @@ class Scene:
 
     def forgotten(self, lane: int) -> list[int]:
         return [slot for message in self.told(lane, Forget) for slot in message.slots]
+
+    def _of_source(self, units: IntArray) -> IntArray:
+        """Return those of some units that get rows from the source."""
+        fed = [stage.first for stage in self.stages if stage.fed_by is not None]
+        return units[units < min(fed, default=self.slots)]
+
+    def _feeds(self, work: Work, lane: int) -> tuple[tuple[int, Block], ...]:
+        """Put out one row per unit and epoch for each stage that the unit's feeds, all in one file."""
+        found = []
+        for stage in (stage for stage in self.stages if stage.fed_by is not None):
+            source = self.stages[stage.fed_by or 0]
+            for each in work.inputs:
+                fed = Counter(
+                    stage.first + unit % stage.slots
+                    for advance in work.advances
+                    if advance.since < each.epoch <= advance.version
+                    for unit in advance.slots
+                    if source.first <= unit < source.first + source.slots
+                )
+                units = tuple(sorted(fed))
+                segment = Segment(lane, 0, fed.total(), units, tuple(fed[unit] for unit in units))
+                file = FileRef(work_name(work.epoch, lane, self._file()), 1, 0)
+                found += [(each.epoch, Block(file, (segment,)))] if fed else []
+        return tuple(found)
 
     def _file(self) -> str:
         self._files = getattr(self, "_files", 0) + 1

@@ -119,6 +119,9 @@ class Records:
     def last_accepted(self) -> int:
         return self.ledger.accepted
 
+    def fed(self, epoch: int) -> tuple[Block, ...]:
+        return self.ledger.fed.get(epoch, ())
+
     def sources(self, unit: int) -> SlotSources:
         return self.ledger.sources(unit)
 

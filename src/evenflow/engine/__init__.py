@@ -9,6 +9,7 @@ comes back; the same engine runs in one process with played lanes, in tests and 
                  ├── units      where each unit is: the one table of states and transitions
                  ├── lanes      what is known of each lane: its attempt, its work, its pace
                  ├── inputs     what each accepted epoch has for whom
+                 ├── flow       which stage feeds which, and how far each lets the next go
                  ├── planning   what a lane folds next
                  ├── loads      what epochs have cost, reported to the controller
                  ├── copies     units that are loaded ahead of their move

@@ -8,7 +8,7 @@ is taken in when it is durable.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Literal, Protocol, TypeAlias
@@ -21,6 +21,7 @@ from evenflow.engine.actions import Action, Commit, Discard, LookForStrays, Prog
 from evenflow.engine.copies import Copies
 from evenflow.engine.elastic import Elastic
 from evenflow.engine.events import Accepted, Committed, Event, Room
+from evenflow.engine.flow import Flow
 from evenflow.engine.handoffs import Handoffs
 from evenflow.engine.hot_spots import HotSpots
 from evenflow.engine.inputs import EpochIndex
@@ -46,9 +47,9 @@ from evenflow.lane.messages import (
     Work,
 )
 from evenflow.migration import Event as MoveEvent
-from evenflow.model import Due, Epoch, LaneId, Move, SlotId
+from evenflow.model import Due, Epoch, LaneId, Move, SlotId, StageUnits
 from evenflow.model.slots import FloatArray, IntArray
-from evenflow.state import EpochRecord, SlotSources
+from evenflow.state import Block, EpochRecord, SlotSources
 
 Handover: TypeAlias = Literal["at the timestamp", "at once"]
 
@@ -75,6 +76,9 @@ class Records(Protocol):
     def last_accepted(self) -> Epoch:
         """The newest accepted epoch."""
 
+    def fed(self, epoch: Epoch) -> tuple[Block, ...]:
+        """Return what stages have put out as input of others in a pending epoch."""
+
     def sources(self, unit: SlotId) -> SlotSources:
         """Return what it takes to rebuild a unit at its committed version."""
 
@@ -95,7 +99,7 @@ class Absence:
 class Engine:
     """See the module. One thread at a time calls it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings by name
         self,
         records: Records,
         controller: Controller,
@@ -103,8 +107,12 @@ class Engine:
         *,
         most_losses: int = _MOST_LOSSES,
         unit_weights: Callable[[], FloatArray] | None = None,
+        stages: Sequence[StageUnits] = (),
     ) -> None:
-        """Start with all units absent, to be held by the lanes of the controller's table; no lane is there yet."""
+        """Start with all units absent, to be held by the lanes of the controller's table; no lane is there yet.
+
+        `stages` says which units feed which, where there is more than one stage.
+        """
         self.controller = controller
         self._actions: list[Action] = []
         self._now_s = 0.0
@@ -112,7 +120,11 @@ class Engine:
         self._lanes: dict[LaneId, Lane] = {}
         self._units = Units(controller.table)
         self._inputs = {epoch: EpochIndex(record) for epoch, record in records.pending.items()}
-        self._planner = Planner(self._units, self._inputs, lambda: records.slot_versions, self._extras)
+        for epoch, index in self._inputs.items():
+            for block in records.fed(epoch):
+                index.feed(block)
+        self._flow = Flow(stages, lambda: records.slot_versions)
+        self._planner = Planner(self._units, self._inputs, lambda: records.slot_versions, self._extras, self._flow)
         self._loads = LoadAccounts()
         self._handoffs = Handoffs()
         self._copies = Copies(controller, self._lanes, self._units, records.sources, self._handoffs)
@@ -318,11 +330,16 @@ class Engine:
             status.worked(answer)
             if any(load.epoch > status.epoch for load in answer.loads):
                 status.epoch = work.epoch
+        feeds = [feed for answer, _ in self._committing for feed in answer.commit.feeds]
         self._committing = []
+        for epoch, block in feeds:
+            self._inputs[epoch].feed(block)
         for epoch in passed:
             del self._inputs[epoch]
         self._report(self._lanes if passed else answered)
         self._idle |= answered
+        for stage in self._flow.advanced():  # whoever has units of it may go on, whatever it has said last
+            self._idle.update(np.unique(self._units.lane[stage.units]).tolist())
 
     def _report(self, lanes: Iterable[LaneId]) -> None:
         known = [(lane, self._lanes[lane]) for lane in lanes]

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from evenflow.engine.flow import Flow
 from evenflow.engine.inputs import EpochIndex
 from evenflow.engine.lanes import Lane
 from evenflow.engine.units import Place, Units
@@ -31,6 +32,7 @@ class Planner:
     inputs: Mapping[Epoch, EpochIndex]
     versions: Callable[[], IntArray]  # committed, of each unit
     extras: Extras
+    flow: Flow
 
     def next_work(self, lane: LaneId, status: Lane) -> Work | None:
         """Return what a lane is to fold next; None if there is nothing, or it has to load what is its own first."""
@@ -39,7 +41,8 @@ class Planner:
         served = self.units.at(lane, Place.RESIDENT)
         pending = np.fromiter(inputs, np.int64, len(inputs))
         since = self.versions()[served]
-        until = _until(since, np.minimum(self.units.limits(served), last), status.epoch, pending)
+        limits = np.minimum(np.minimum(self.units.limits(served), self.flow.limits(served)), last)
+        until = _until(since, limits, self.flow.reached(served, since, status.epoch), pending)
         moving = until > since
         served, since, until = served[moving], since[moving], until[moving]
         new = {epoch for epoch in inputs if status.epoch < epoch <= last}
@@ -64,7 +67,7 @@ def _last_epoch(lane: LaneId, status: Lane, inputs: Mapping[Epoch, EpochIndex]) 
     return last
 
 
-def _until(since: IntArray, limits: IntArray, reached: Epoch, pending: IntArray) -> IntArray:
+def _until(since: IntArray, limits: IntArray, reached: IntArray, pending: IntArray) -> IntArray:
     """Return the version to which each unit gets; one that is behind what its lane has reached comes nearer only."""
     first = np.searchsorted(pending, since, side="right")
     end = np.searchsorted(pending, limits, side="right")

@@ -7,6 +7,7 @@ from evenflow.model.load import LaneLoad, LoadReport, LoadView, LoadWindow, Move
 from evenflow.model.messages import ControlMessage, Transfer
 from evenflow.model.routing import Move, RoutingTable
 from evenflow.model.slots import DEFAULT_SLOTS, Epoch, LaneId, SlotId, slots_of_hashes
+from evenflow.model.stages import StageUnits
 
 __all__ = [
     "DEFAULT_SLOTS",
@@ -27,6 +28,7 @@ __all__ = [
     "RoutingTable",
     "SlotId",
     "SlotLoads",
+    "StageUnits",
     "Transfer",
     "slots_of_hashes",
     "window_of",

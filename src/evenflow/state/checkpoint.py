@@ -48,6 +48,7 @@ from evenflow.state.power_cut import SourceLog, loss_in
 from evenflow.state.records import (
     Accepted,
     Base,
+    Block,
     CommitEntry,
     EpochRecord,
     Identity,
@@ -170,6 +171,10 @@ class Checkpoint:
     def pending(self) -> Mapping[Epoch, EpochRecord]:
         """The accepted epochs that some slot has not reached, oldest first."""
         return self._ledger.pending
+
+    def fed(self, epoch: Epoch) -> tuple[Block, ...]:
+        """Return what stages have put out as input of others in a pending epoch."""
+        return self._ledger.fed.get(epoch, ())
 
     @property
     def unpublished(self) -> int:
@@ -349,6 +354,7 @@ def _files_of(lanes: Sequence[LaneCommit]) -> Iterator[str]:
     for lane in lanes:
         yield from () if lane.changes is None else (lane.changes.name,)
         yield from (file.name for _, file in lane.outputs)
+        yield from (block.file.name for _, block in lane.feeds)
         yield from (ref.file.name for _, ref in lane.snapshots)
 
 

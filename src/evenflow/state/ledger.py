@@ -22,7 +22,7 @@ from evenflow.state.files import FileRef
 from evenflow.state.held_files import HeldFiles
 from evenflow.state.holdings import Holdings, SlotSources
 from evenflow.state.naming import BLOCKS
-from evenflow.state.records import Base, CommitEntry, EpochRecord, LaneCommit
+from evenflow.state.records import Base, Block, CommitEntry, EpochRecord, LaneCommit
 from evenflow.state.snapshots import SnapshotOptions, SnapshotPlanner
 from evenflow.state.stepping import Step, check_name, checked_step
 
@@ -33,7 +33,8 @@ NEVER: Epoch = -1
 class Ledger:
     """The sum of all records. `pending` are the epochs after the frontier, ascending; `outputs` those not published.
 
-    `reached` is the record of the frontier's epoch, without its blocks.
+    `reached` is the record of the frontier's epoch, without its blocks. `fed` is what stages have put out as input of
+    others, by pending epoch.
     """
 
     slot_versions: IntArray
@@ -46,6 +47,7 @@ class Ledger:
     reached: EpochRecord | None = None
     pending: dict[Epoch, EpochRecord] = field(default_factory=dict)
     outputs: dict[Epoch, tuple[tuple[LaneId, FileRef], ...]] = field(default_factory=dict)
+    fed: dict[Epoch, tuple[Block, ...]] = field(default_factory=dict)
     contents: Contents | None = None  # what the state is made of; None: as when the checkpoint was created
     files: HeldFiles = field(default_factory=HeldFiles)
     holdings: Holdings = field(init=False)
@@ -73,6 +75,7 @@ class Ledger:
             frontier=base.frontier,
             reached=base.reached,
             outputs=dict(base.outputs),
+            fed=dict(base.fed),
             contents=base.contents,
         )
         numbers = np.array([ledger.files.number(ref) for ref in base.files], dtype=np.int64)
@@ -81,6 +84,9 @@ class Ledger:
         for _, outputs in base.outputs:
             for _, file in outputs:
                 ledger.files.number(file)
+        for _, blocks in base.fed:
+            for block in blocks:
+                ledger.files.number(block.file)
         return ledger
 
     def to_base(self) -> Base:
@@ -102,6 +108,7 @@ class Ledger:
             changes=changes,
             outputs=tuple(self.outputs.items()),
             contents=self.contents,
+            fed=tuple(self.fed.items()),
         )
 
     def sources(self, slot: SlotId) -> SlotSources:
@@ -163,6 +170,9 @@ class Ledger:
             for epoch, file in step.outputs:
                 self.files.number(file)
                 self.outputs[epoch] += ((step.lane, file),)
+            for epoch, block in step.feeds:
+                self.files.number(block.file)
+                self.fed[epoch] = (*self.fed.get(epoch, ()), block)
         self.sequence = sequence
         self._advance_frontier()
 
@@ -170,6 +180,7 @@ class Ledger:
         lowest = int(self.slot_versions.min())
         for epoch in [epoch for epoch in self.pending if epoch <= lowest]:
             record = self.pending.pop(epoch)
+            self.fed.pop(epoch, None)
             self.frontier, self.reached = epoch, msgspec.structs.replace(record, blocks=())
             names = [block.file.name for block in record.blocks]
             self._blocks.difference_update(names)
@@ -208,6 +219,7 @@ class Ledger:
         """Find out which files nobody needs any more."""
         used = self.holdings.settle()
         used[[self.files.number(file) for outputs in self.outputs.values() for _, file in outputs]] = True
+        used[[self.files.number(block.file) for blocks in self.fed.values() for block in blocks]] = True
         self.files.keep_only(used)
 
     def needs(self, name: str) -> bool:

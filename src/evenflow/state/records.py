@@ -133,7 +133,7 @@ class LaneCommit(Record, frozen=True):
 
     `change_slots` are (slot, start, rows, state rows) in `changes`: the new content of all rows that changed since the
     slot's committed version, and how many the slot has now. `outputs` are the rows for the sink, by the epoch they
-    belong to.
+    belong to; `feeds` those for units of a later stage, which are input of theirs in the same epoch.
     """
 
     lane: LaneId
@@ -144,6 +144,7 @@ class LaneCommit(Record, frozen=True):
     change_slots: tuple[tuple[SlotId, int, int, int], ...] = ()
     outputs: tuple[tuple[Epoch, FileRef], ...] = ()
     snapshots: tuple[tuple[SlotId, SlotRef], ...] = ()
+    feeds: tuple[tuple[Epoch, Block], ...] = ()
 
 
 class CommitEntry(Record, frozen=True):
@@ -197,3 +198,4 @@ class Base(Record, frozen=True):
     changes: Parts
     outputs: tuple[tuple[Epoch, tuple[tuple[LaneId, FileRef], ...]], ...]
     contents: Contents | None = None  # None: those that the checkpoint was created with
+    fed: tuple[tuple[Epoch, tuple[Block, ...]], ...] = ()  # what stages have put out for others, by pending epoch

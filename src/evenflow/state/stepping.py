@@ -12,7 +12,7 @@ from evenflow.model import Epoch, LaneId, SlotId
 from evenflow.model.slots import IntArray
 from evenflow.state.files import FileRef
 from evenflow.state.naming import HANDOFFS, OUTPUTS, WORK, epoch_of
-from evenflow.state.records import LaneCommit, SlotRef
+from evenflow.state.records import Block, LaneCommit, SlotRef
 
 
 @dataclass(slots=True)
@@ -31,6 +31,7 @@ class Step:
     state_rows: IntArray
     snapshots: list[tuple[SlotId, SlotRef, int]]
     outputs: tuple[tuple[Epoch, FileRef], ...]
+    feeds: tuple[tuple[Epoch, Block], ...]
 
 
 def checked_step(done: LaneCommit, versions: IntArray, pending: Container[Epoch], frontier: Epoch) -> Step:
@@ -43,13 +44,17 @@ def checked_step(done: LaneCommit, versions: IntArray, pending: Container[Epoch]
     step = _advanced(done, who, versions, pending, frontier)
     _check_changes(done, who, step)
     _check_snapshots(done, who, step)
-    for epoch, file in done.outputs:
+    for epoch in [*(epoch for epoch, _ in done.outputs), *(epoch for epoch, _ in done.feeds)]:
         if epoch not in pending:
             raise ProtocolError(
                 f"{who}: it has output of epoch {epoch}, which is {_state_of(epoch, pending, frontier)}"
             )
         if not ((step.since < epoch) & (epoch <= step.until)).any():
             raise ProtocolError(f"{who}: it has output of epoch {epoch}, which it has taken no slot through")
+    for epoch, block in done.feeds:
+        check_name(block.file, done.epoch, WORK)
+        _check_fed(who, epoch, block, versions)
+    for epoch, file in done.outputs:
         own = file.name.startswith(f"{OUTPUTS}/")
         check_name(file, epoch if own else done.epoch, OUTPUTS if own else WORK)
     versions[step.slots] = step.until
@@ -80,7 +85,21 @@ def _advanced(done: LaneCommit, who: str, versions: IntArray, pending: Container
             f"the committed one is {versions[slots[first]]}"
         )
     nothing = np.empty(0, dtype=np.int64)
-    return Step(done.lane, slots, since, until, None, nothing.reshape(6, 0), nothing, [], done.outputs)
+    return Step(done.lane, slots, since, until, None, nothing.reshape(6, 0), nothing, [], done.outputs, done.feeds)
+
+
+def _check_fed(who: str, epoch: Epoch, block: Block, versions: IntArray) -> None:
+    """Refuse input for units that have passed its epoch: they would never fold it."""
+    units = np.array([unit for segment in block.segments for unit in segment.slots], dtype=np.int64)
+    strange = (units < 0) | (units >= versions.size)
+    if strange.any():
+        raise ProtocolError(f"{who}: it feeds unit {units[strange][0]}, which does not exist")
+    late = versions[units] >= epoch
+    if late.any():
+        unit = units[late][0]
+        raise ProtocolError(
+            f"{who}: it feeds unit {unit} at epoch {epoch}, which that has passed: it is at {versions[unit]}"
+        )
 
 
 def _check_changes(done: LaneCommit, who: str, step: Step) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from evenflow.model import Epoch, SlotId
 from evenflow.model.slots import IntArray
-from evenflow.state import EpochRecord, FileRef, LaneCommit, SlotSources
+from evenflow.state import Block, EpochRecord, FileRef, LaneCommit, SlotSources
 from evenflow.state.ledger import Ledger
 from evenflow.state.naming import epoch_of
 
@@ -37,6 +37,10 @@ class HeldRecords:
     def last_accepted(self) -> Epoch:
         """The newest accepted epoch."""
         return self.ledger.accepted
+
+    def fed(self, epoch: Epoch) -> tuple[Block, ...]:
+        """Return what stages have put out as input of others in a pending epoch."""
+        return self.ledger.fed.get(epoch, ())
 
     def sources(self, unit: SlotId) -> SlotSources:
         """Return what it takes to rebuild a slot at its committed version."""
