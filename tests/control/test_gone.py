@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -18,9 +19,12 @@ from tests.control.story import HOT, Story
 ELSEWHERE = Move(2, 1, 2)  # has nothing to do with lane 3, which has slots 6 and 7
 
 
-def without_lane_3(story: Story) -> None:
+FULL = (1, 50, 1, 1, 1, 1, 1, 1)  # lane 0 takes nothing
+
+
+def without_lane_3(story: Story, weights: Sequence[float] | None = None) -> None:
     story.controller.lane_lost(3)
-    story.controller.lane_gone(3)
+    story.controller.lane_gone(3, weights)
 
 
 class TestGone:
@@ -36,6 +40,33 @@ class TestGone:
         assert not story.controller.adoption_waits
         assert story.controller.table.lanes == (0, 1, 2)
         assert [entry.gone for entry in story.of(LanesChanged)] == [(), (3,), ()]
+
+    def test_they_can_go_at_once_without_an_epoch(self) -> None:
+        story = Story([HOT])
+        story.run(2)
+        without_lane_3(story, FULL)
+        begun = story.controller.adopt()
+        assert {(life.move.slot, life.move.source, life.phase) for life in begun} == {
+            (0, 0, Phase.ANNOUNCED),  # on its way there, and still where it was
+            (6, 3, Phase.RECOVERING),
+            (7, 3, Phase.RECOVERING),
+        }
+        assert {life.epoch for life in begun} == {story.epoch}
+        assert story.controller.table.lanes == (0, 1, 2)
+        assert 3 not in story.owners
+        assert story.begin() == ()
+        story.settle()
+        assert story.phases == {}
+
+    def test_a_source_that_still_has_a_slot_that_is_passed_on_is_not_let_go(self) -> None:
+        story = Story()
+        table = story.controller.table
+        story.controller.resize(table.apply([Move(0, 0, 3), Move(1, 0, 1)]).with_lanes([1, 2, 3]))
+        story.begin()
+        without_lane_3(story)
+        story.controller.adopt()
+        assert story.ack(1, Event.INSTALLED) is None
+        assert story.settle() == LaneWish(retire=(0,))
 
     def test_weights_may_be_given(self) -> None:
         story = Story()
@@ -75,11 +106,13 @@ class TestGone:
         story.run(2)
         if event:
             story.ack(HOT.slot, event)
-        without_lane_3(story)
+        without_lane_3(story, FULL)
         assert sorted(move.slot for move in story.begin()) == [0, 6, 7]
         ends = [entry.after for entry in story.of(PhaseChanged) if entry.move == HOT]
         assert ends[-1] is Phase.PASSED_ON
-        assert story.phases == dict.fromkeys((0, 6, 7), Phase.RECOVERING)
+        # Where the source has not let go of it, it still does; from elsewhere there is nothing to wait for.
+        first = Phase.RECOVERING if event else Phase.ANNOUNCED
+        assert story.phases == {0: first, 6: Phase.RECOVERING, 7: Phase.RECOVERING}
         story.ack(HOT.slot, Event.INSTALLED, epoch=1)
         assert 0 in story.phases, "a late word about the first way"
         story.settle()

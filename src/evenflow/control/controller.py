@@ -173,7 +173,7 @@ class Controller:
     def lane_gone(self, lane: LaneId, weights: npt.ArrayLike | None = None) -> None:
         """A lane that was lost does not come back: plans with it are dropped, its slots go to others at the next epoch.
 
-        They wait for nothing but that epoch (`adoption_waits`): their new lanes recover them from the checkpoint, and
+        Or at once, by `adopt`. They wait for nothing else: their new lanes recover them from the checkpoint, and then
         the lane is none of the table's any more. `weights` are the loads of slots, if they are not to be those of the
         newest window. The last lane cannot be gone.
         """
@@ -296,10 +296,24 @@ class Controller:
         if self._deciding.takes_parts and len({*self._table.lanes} - self._moving.under_way.lanes) > 1:
             self._drop(self._moving.too_late(), Event.CANCEL)  # the policy can ask anew for the other lanes
         moves = self._moving.begin(at_s)
+        self._moved(moves)
+        return ControlMessage(epoch, moves)
+
+    def adopt(self, at_s: float = 0.0) -> tuple[MoveLife, ...]:
+        """Let slots of lanes that are gone be others' now, without waiting for an epoch; return their moves.
+
+        An epoch that has been routed and not accepted may still name the lanes that are gone; lanes find its rows.
+        """
+        moves = self._moving.adopt(at_s)
+        self._moved(moves)
+        slots = {move.slot for move in moves}
+        return tuple(life for life in self.in_flight if life.move.slot in slots)
+
+    def _moved(self, moves: Sequence[Move]) -> None:
+        """Put moves that have begun in force; lanes that are gone have nothing any more."""
         self._table = self._table.apply(moves) if moves else self._table
         if self._lanes.gone:
             self._have_lanes_of(self._table.with_lanes(self._lanes.there(self._table)))
-        return ControlMessage(epoch, moves)
 
     # --- deciding ------------------------------------------------------------------------------------------------
 

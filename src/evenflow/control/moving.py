@@ -126,6 +126,15 @@ class Moving:
             self.changed(self.under_way.begin(moves, step.plan, self.epoch, at_s))
         return tuple(move for _, moves in starting.begun for move in moves)
 
+    def adopt(self, at_s: float) -> tuple[Move, ...]:
+        """Begin, with the newest epoch, what is planned for slots of lanes that are gone; return these moves."""
+        steps = [step for step in self.queue.next_steps(self.epoch + 1) if step.origin is Origin.GONE]
+        for step in steps:
+            self.queue.take(step, step.moves)
+            self._copied.difference_update(move.slot for move in step.moves)
+            self.changed(self.under_way.begin(step.moves, step.plan, self.epoch, at_s))
+        return tuple(move for step in steps for move in step.moves)
+
     def acknowledge(self, ack: Ack) -> bool:
         """Take a lane's word on a move; return whether that has ended it."""
         changes = self.under_way.acknowledge(ack)

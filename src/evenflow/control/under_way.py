@@ -88,9 +88,12 @@ class MovesUnderWay:
             self._began_s = at_s
         changes = []
         for move in moves:
-            if move.slot in self._told:  # the lane that it was to come to is gone
-                changes.append(self._happened(self._told[move.slot].life, Event.TARGET_GONE))
             planned = MoveLife(move)
+            if move.slot in self._told:  # the lane that it was to come to is gone
+                before = self._told[move.slot].life
+                changes.append(self._happened(before, Event.TARGET_GONE))
+                if before.phase is Phase.ANNOUNCED and before.move.source != move.target:
+                    planned = MoveLife(replace(move, source=before.move.source))  # which has not let go of it
             self._told[move.slot] = Told(planned.announced(epoch), plan)
             changes.append(Change(plan, planned, Event.ANNOUNCE, self._told[move.slot].life))
         return changes

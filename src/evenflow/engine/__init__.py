@@ -14,6 +14,7 @@ comes back; the same engine runs in one process with played lanes, in tests and 
                  ├── loads      what epochs have cost, reported to the controller
                  ├── copies     units that are loaded ahead of their move
                  ├── elastic    lanes that come and go
+                 ├── away       lanes that are waited for, and for how long
                  └── hot_spots  what no move can cure
 """
 
@@ -28,7 +29,7 @@ from evenflow.engine.actions import (
     StartLane,
     Tell,
 )
-from evenflow.engine.events import Accepted, Asked, Committed, Event, Room
+from evenflow.engine.events import Accepted, Asked, Committed, Event, Room, TimePassed
 from evenflow.engine.machine import Absence, Engine, Handover
 
 __all__ = [
@@ -49,4 +50,5 @@ __all__ = [
     "Room",
     "StartLane",
     "Tell",
+    "TimePassed",
 ]

@@ -34,4 +34,9 @@ class Room:
     spare: int
 
 
-Event: TypeAlias = LaneEvent | Accepted | Committed | Asked | Room
+@dataclass(frozen=True)
+class TimePassed:
+    """It is as late as the engine wanted to be told (`Engine.waits_until_s`)."""
+
+
+Event: TypeAlias = LaneEvent | Accepted | Committed | Asked | Room | TimePassed

@@ -29,6 +29,7 @@ class _Cost:
 
     parts: list[EpochLoad] = field(default_factory=list)
     idle_s: float = 0.0
+    waited_until_s: float = -math.inf  # all lanes waited for units to be loaded, before the epoch was accepted
 
 
 @dataclass
@@ -36,6 +37,7 @@ class _Account:
     """What a lane has not reported: by epoch, oldest first."""
 
     costs: dict[Epoch, _Cost] = field(default_factory=dict)
+    loaded_s: float = -math.inf  # when it loaded units of its own last
     spare_s: float = 0.0  # since the last new epoch: it waited, or took units through epochs that are reported already
 
 
@@ -45,23 +47,28 @@ class LoadAccounts:
     def __init__(self) -> None:
         """Owe nothing."""
         self._accounts: defaultdict[LaneId, _Account] = defaultdict(_Account)
-        self._loaded_s = -math.inf
+        self._loaded_s = -math.inf  # when any lane did last
 
     def accepted(self, epoch: Epoch, lanes: Iterable[LaneId]) -> None:
         """An epoch is there: these lanes will report it."""
         for lane in lanes:
-            self._accounts[lane].costs[epoch] = _Cost()
+            self._accounts[lane].costs[epoch] = _Cost(waited_until_s=self._loaded_s)
 
     def remove(self, lane: LaneId) -> None:
         """Forget a lane."""
         self._accounts.pop(lane, None)
 
-    def loaded(self, now_s: float) -> None:
-        """Units that nobody had served were loaded, for a move or after a loss: waiting for them is no idleness."""
-        self._loaded_s = now_s
+    def loaded(self, lane: LaneId, now_s: float) -> None:
+        """A lane has loaded units that nobody had served, for a move or after a loss: that wait is no idleness."""
+        self._accounts[lane].loaded_s = self._loaded_s = now_s
 
     def worked(self, done: Done, reached: Epoch, now_s: float) -> None:
-        """Take in what an answer has cost; `reached` is the last epoch that its lane had taken up before."""
+        """Take in what an answer has cost; `reached` is the last epoch that its lane had taken up before.
+
+        The first epoch after a move begins when the move has ended, but lanes have waited for it from before: that is
+        no part of a window without moves (AF-A26). The same goes for the loss of a lane. Who had the epoch before units
+        were loaded elsewhere did not wait for that: its time to spare is its own.
+        """
         account = self._accounts[done.commit.lane]
         account.spare_s += done.idle_s
         for load in done.loads:
@@ -72,17 +79,11 @@ class LoadAccounts:
         newer = [load for load in done.loads if load.epoch > reached]
         if newer and newer[0].epoch in account.costs:
             busy_s = sum(load.busy_s for load in newer)
-            account.costs[newer[0].epoch].idle_s = self._waited_s(account, busy_s, now_s)
+            cost = account.costs[newer[0].epoch]
+            loaded_s = max(account.loaded_s, cost.waited_until_s)
+            cost.idle_s = min(account.spare_s, max(0.0, now_s - busy_s - loaded_s))
         if newer:
             account.spare_s = 0.0
-
-    def _waited_s(self, account: _Account, busy_s: float, now_s: float) -> float:
-        """Return how long a lane had time to spare before its work of `busy_s`, since units were loaded last.
-
-        The first epoch after a move begins when the move has ended, but lanes have waited for it from before: that is
-        no part of a window without moves (AF-A26). The same goes for the loss of a lane.
-        """
-        return min(account.spare_s, max(0.0, now_s - busy_s - self._loaded_s))
 
     def reports(
         self, lanes: Iterable[tuple[LaneId, Lane]], units: Units, versions: IntArray, pending: IntArray

@@ -18,9 +18,10 @@ import numpy as np
 from evenflow.control import Ack, Controller
 from evenflow.control.journal import StateMoved
 from evenflow.engine.actions import Action, Commit, Discard, LookForStrays, Progressed, RetireLane, StartLane, Tell
+from evenflow.engine.away import LANE_GRACE_S, LANE_START_S, Away
 from evenflow.engine.copies import Copies
 from evenflow.engine.elastic import Elastic
-from evenflow.engine.events import Accepted, Committed, Event, Room
+from evenflow.engine.events import Accepted, Committed, Event, Room, TimePassed
 from evenflow.engine.flow import Flow
 from evenflow.engine.handoffs import Handoffs
 from evenflow.engine.hot_spots import HotSpots
@@ -106,6 +107,8 @@ class Engine:
         handover: Handover = "at once",
         *,
         most_losses: int = _MOST_LOSSES,
+        lane_grace_s: float = LANE_GRACE_S,
+        lane_start_s: float = LANE_START_S,
         unit_weights: Callable[[], FloatArray] | None = None,
         stages: Sequence[StageUnits] = (),
     ) -> None:
@@ -130,8 +133,9 @@ class Engine:
         self._copies = Copies(controller, self._lanes, self._units, records.sources, self._handoffs)
         self.hot_spots = HotSpots(controller)
         weights = unit_weights or (lambda: np.zeros(controller.table.slots))
+        self._away = Away(lane_grace_s, lane_start_s)
         self._elastic = Elastic(
-            controller, self._lanes, self._add_lane, self._remove_lane, self._actions.append, weights
+            controller, self._lanes, self._add_lane, self._remove_lane, self._actions.append, weights, self._away
         )
         self._waiting: deque[Event] = deque()
         self._done: list[tuple[Done, Work]] = []
@@ -154,10 +158,13 @@ class Engine:
         return sum(status.work is not None for status in self._lanes.values())
 
     def missing(self) -> list[LaneId]:
-        """Return the lanes that are not there, or have not loaded all that waits for them."""
-        return [
-            lane for lane, status in self._lanes.items() if status.token is None or not self._units.is_complete(lane)
-        ]
+        """Return the lanes that are to serve units and are not there, or have not loaded all that waits for them."""
+        lanes = self.controller.table.lanes
+        return [lane for lane in lanes if self._lanes[lane].token is None or not self._units.is_complete(lane)]
+
+    def waits_until_s(self) -> float:
+        """Return when `TimePassed` is wanted, be there nothing else to tell."""
+        return self._elastic.waits_until_s()
 
     @property
     def absences(self) -> list[Absence]:
@@ -190,9 +197,9 @@ class Engine:
             self._add_lane(lane)
         return self._flushed()
 
-    def resize(self, lanes: int, spare: int) -> None:
+    def resize(self, lanes: int, spare: int, now_s: float) -> None:
         """Run with another number of lanes from now on; `Asked` carries it out. There is room for `spare` more."""
-        self._elastic.resize(lanes, spare)
+        self._elastic.resize(lanes, spare, now_s)
 
     def handle(self, events: Iterable[Event], now_s: float) -> list[Action]:
         """Take in what has happened, in this order, and return what is to be done."""
@@ -220,6 +227,7 @@ class Engine:
             if event.hello.lane in self._lanes:
                 self._lanes[event.hello.lane].token = event.hello.token
                 self._idle.add(event.hello.lane)
+                self._elastic.came(event.hello.lane)
         elif isinstance(event, Said):
             if self._is_present(event.lane, event.token):
                 self._said(event.lane, event.message)
@@ -229,7 +237,10 @@ class Engine:
         elif isinstance(event, Accepted):
             self._accepted(event.record)
         elif isinstance(event, Room):
-            self._elastic.found(event)
+            self._elastic.found(event, self._now_s)
+        elif isinstance(event, TimePassed):
+            self._elastic.give_up_new(self._now_s)
+            self._give_up_lost()
 
     def _is_present(self, lane: LaneId, token: str) -> bool:
         """Tell whether an attempt is the present one of its lane; whatever an older one says does not count."""
@@ -237,17 +248,30 @@ class Engine:
 
     def _accepted(self, record: EpochRecord) -> None:
         self._inputs[record.epoch] = EpochIndex(record)
-        self._loads.accepted(record.epoch, (lane for lane in record.lanes if lane in self._lanes))
-        reasons = {life.move.slot: life.move.reason for life in self.controller.in_flight} if record.moves else {}
-        for move in (Move(*way, reasons.get(way[0], "")) for way in record.moves):
-            self._units.begins(move, record.epoch)
-            place = self._units.place(move.slot)
-            if place is Place.LOADING:
-                self._call_off(move.source, move.slot)
-            if place in (Place.LOADING, Place.ABSENT):  # there is nothing to hand off
-                self._units.happens(Turn.CALLED_OFF, [move.slot])
-                self._units.give([move.slot], move.target)
+        lanes = [lane for lane in record.lanes if lane in self._lanes and lane not in self._away.gone]
+        self._loads.accepted(record.epoch, lanes)
+        for life in self.controller.in_flight if record.moves else ():
+            # What was begun before, since a lane is gone, leads elsewhere by now, or is under way already.
+            move = life.move
+            if (move.slot, move.source, move.target) in record.moves and life.epoch == record.epoch:
+                begun = self._units.moves.get(move.slot)
+                if begun is None or begun.epoch != record.epoch:
+                    self._begin(move, record.epoch)
         self._idle.update(self._lanes)
+
+    def _begin(self, move: Move, epoch: Epoch) -> None:
+        """Let a move begin: who holds the unit, wherever that is, is to let go of it; an absent unit is its target's."""
+        unit, lane = move.slot, int(self._units.lane[move.slot])
+        self._units.begins(move, epoch)
+        place = self._units.place(unit)
+        if place is Place.RESIDENT and lane == move.target:  # the lane that it was to go to is gone: it stays
+            self._units.ends(unit)
+            self._acknowledge(unit, epoch, MoveEvent.INSTALLED)
+        elif place is Place.ABSENT or (place is Place.LOADING and lane != move.target):  # nothing is to be handed off
+            if place is Place.LOADING:
+                self._call_off(lane, unit)
+            self._units.happens(Turn.CALLED_OFF, [unit])
+            self._units.give([unit], move.target)
 
     # --- lanes speak ---------------------------------------------------------------------------------------------
 
@@ -279,7 +303,7 @@ class Engine:
         loaded = sorted(self._lanes[lane].asked.popleft())
         self._units.happens(Turn.LOADED, loaded)
         if loaded:
-            self._loads.loaded(self._now_s)
+            self._loads.loaded(lane, self._now_s)
             self._idle.add(lane)
         for unit in loaded:
             under_way = self._units.moves.get(unit)
@@ -305,10 +329,31 @@ class Engine:
         mine = self._units.of(lane)
         self._units.happens(Turn.LOST, mine)
         for unit in mine[self._units.are_moving(mine)].tolist():
-            move = self._units.moves[unit].move
-            if move.source == lane:
-                self._units.give([unit], move.target)
+            self._units.give([unit], self._units.moves[unit].move.target)
         self._copies.lane_lost(lane)
+        if lane in self.controller.table.lanes:
+            self._away.lost[lane] = self._now_s
+        elif lane not in self._away.joining:
+            self._away.gone.add(lane)
+
+    def _give_up_lost(self) -> None:
+        """Let others have the units of lanes that were lost too long ago, now: nobody serves them.
+
+        What an epoch announced that is not accepted yet is part of it: that may wait for these very units.
+        """
+        overdue = self._away.overdue(self._now_s, self._elastic.serving)
+        for lane in overdue:
+            self.controller.lane_gone(lane, self._elastic.weights())
+            self._away.gone.add(lane)
+            del self._away.lost[lane]
+            self._loads.remove(lane)
+        if not overdue:
+            return
+        adopted = self.controller.adopt(self._now_s)
+        told = [life for life in self.controller.in_flight if life.move.source in overdue and life not in adopted]
+        for life in (*adopted, *(life for life in told if life.move.slot not in self._units.moves)):
+            self._begin(life.move, -1 if life.epoch is None else life.epoch)
+        self._idle.update(self._lanes)
 
     # --- commits -------------------------------------------------------------------------------------------------
 
@@ -404,7 +449,7 @@ class Engine:
         ready: defaultdict[tuple[LaneId, bool], list[SlotId]] = defaultdict(list)
         for unit, under_way in self._units.moves.items():
             if self._units.place(unit) is Place.RESIDENT and self._may_leave(unit, under_way.epoch):
-                ready[under_way.move.source, self._copies.version_of(unit) is None].append(unit)
+                ready[int(self._units.lane[unit]), self._copies.version_of(unit) is None].append(unit)
         for (lane, handoff), units in ready.items():
             self._tell(lane, Release(tuple(units), handoff))
             self._units.happens(Turn.LET_GO, units)
@@ -479,6 +524,7 @@ class Engine:
 
     def _remove_lane(self, lane: LaneId) -> None:
         del self._lanes[lane]
+        self._away.forget(lane)
         self._loads.remove(lane)
         self._idle.discard(lane)
         self._actions.append(RetireLane(lane))

@@ -106,7 +106,14 @@ def started(stream: StatefulStream, settings: Settings) -> Query:
         port=port,
     )
     progress = Progress(query_id, settings.name, lanes_why=room.why)
-    engine = Engine(checkpoint, controller, options.handover, unit_weights=lambda: progress.unit_weights(options.slots))
+    engine = Engine(
+        checkpoint,
+        controller,
+        options.handover,
+        lane_grace_s=options.lane_grace_s,
+        lane_start_s=room.lane_start_s,
+        unit_weights=lambda: progress.unit_weights(options.slots),
+    )
     shell = Shell(
         spark=spark,
         checkpoint=checkpoint,

@@ -8,6 +8,7 @@ from typing import get_args
 
 from evenflow.control import ControllerOptions
 from evenflow.engine import Handover
+from evenflow.engine.away import LANE_GRACE_S
 from evenflow.errors import InputError
 from evenflow.migration import DEFAULT_STRATEGY, Strategy, strategy_named
 from evenflow.model import DEFAULT_SLOTS
@@ -35,6 +36,7 @@ class BalanceOptions:
     max_lag: int = MAX_LAG
     handover: Handover = "at once"
     lane_timeout_s: float = LANE_TIMEOUT_S
+    lane_grace_s: float = LANE_GRACE_S
     controller: ControllerOptions = BRAKES
 
     def __post_init__(self) -> None:
@@ -53,6 +55,11 @@ class BalanceOptions:
             raise InputError(
                 f"balance: lane_timeout_s is a number of seconds, {_SHORTEST_TIMEOUT_S:g} or more, got "
                 f"{self.lane_timeout_s:g}"
+            )
+        if not self.lane_grace_s >= 0:
+            raise InputError(
+                f"balance: lane_grace_s is a number of seconds, 0 or more, or math.inf to wait for ever, got "
+                f"{self.lane_grace_s:g}"
             )
         if self.handover not in get_args(Handover):
             raise InputError(

@@ -47,6 +47,7 @@ from evenflow.engine import (
     Room,
     StartLane,
     Tell,
+    TimePassed,
 )
 from evenflow.errors import EvenflowError, InputError, StoppedError, TakenOverError
 from evenflow.lane import LaneConfig
@@ -259,7 +260,7 @@ class Shell:
         spare = self.spare_slots()
         with self._changed:
             self._refuse_if_ended("resize")
-            self.engine.resize(lanes, spare)
+            self.engine.resize(lanes, spare, self.clock())
         self._post(Asked())
 
     def _refuse_if_ended(self, what: str) -> None:
@@ -303,6 +304,9 @@ class Shell:
                 self.log.info("process %d on %s is there", hello.pid, hello.host, lane=hello.lane)
             if isinstance(event, Said) and isinstance(event.message, Released):
                 self.faults.reach("driver.during-move", epoch=max(version for _, version in event.message.slots))
+        with self._lock:
+            if self.clock() >= self.engine.waits_until_s():
+                events.append(TimePassed())
         if events:
             self._handle(events)
 

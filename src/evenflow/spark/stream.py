@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from evenflow.control import ControllerOptions
 from evenflow.engine import Handover
+from evenflow.engine.away import LANE_GRACE_S
 from evenflow.errors import InputError
 from evenflow.migration import DEFAULT_STRATEGY, Strategy, strategy_of
 from evenflow.model import DEFAULT_SLOTS
@@ -158,6 +159,7 @@ class StatefulStream:
         max_lag: int = MAX_LAG,
         handover: Handover = "at once",
         lane_timeout_s: float = LANE_TIMEOUT_S,
+        lane_grace_s: float = LANE_GRACE_S,
         window_epochs: int = BRAKES.window_epochs,
         settle_windows: int = BRAKES.settle_windows,
         warm_up_windows: int = BRAKES.warm_up_windows,
@@ -181,6 +183,7 @@ class StatefulStream:
         `max_lag`: epochs that may be under way besides the newest, so that a slow lane does not hold up the others.
         `handover`: a moving slot's old lane lets go "at once", or folds all input of before "at the timestamp" first.
         `lane_timeout_s`: seconds without a heartbeat after which a lane counts as lost and is started again elsewhere.
+        `lane_grace_s`: seconds after which the others adopt a lost lane's slots; it gets a share when it is back.
         `window_epochs`: epochs per load window, at least.
         `settle_windows`: windows not used after the start and after the loss of a lane.
         `warm_up_windows`: windows to see before the policy is asked for the first time.
@@ -192,7 +195,13 @@ class StatefulStream:
         `patience`: epochs that a report may lag behind before its window is given up; by default `max_lag` + 8.
         `copy_ahead_bytes`: slots with at least so much state are loaded by their new lane before they move.
         """
-        plain = {"lanes": lanes, "slots": slots, "max_lag": max_lag, "lane_timeout_s": lane_timeout_s}
+        plain = {
+            "lanes": lanes,
+            "slots": slots,
+            "max_lag": max_lag,
+            "lane_timeout_s": lane_timeout_s,
+            "lane_grace_s": lane_grace_s,
+        }
         numbers = fitted_options("balance", BalanceOptions, plain)
         brakes = {
             "window_epochs": window_epochs,
