@@ -94,6 +94,16 @@ class _Hang:
 
 
 @dataclass
+class Clock:
+    """Time that passes only when nothing else can happen."""
+
+    now_s: float = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@dataclass
 class Lanes:
     """Stands for the links. `mischief` is the chance that a lane dies between two steps, `hangs` that it hangs.
 
@@ -107,6 +117,9 @@ class Lanes:
     hangs: float = 0.0
     together: float = 0.5  # the chance that one more event is heard with those before
     met: Counter[str] = field(default_factory=Counter)  # how often a lane hung, and a fenced attempt was heard
+    clock: Clock = field(default_factory=Clock)
+    vanishing: float = 0.0  # of the lanes that die: they do not come back for long; of new lanes: some never come
+    waits_until_s: Callable[[], float] = lambda: math.inf  # what the driver waits for besides events
     zombies: float = 0.5  # of the lost attempts: they live on, fenced off, and what they say comes late
     said: list[str] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
@@ -117,6 +130,7 @@ class Lanes:
     _outbox: dict[int, deque[LaneEvent]] = field(default_factory=dict)
     _posted: deque[Event] = field(default_factory=deque)
     _unborn: list[int] = field(default_factory=list)
+    _back_s: dict[int, float] = field(default_factory=dict)  # of those that are unborn: not before
     _fenced: list[_Attempt] = field(default_factory=list)
     _late: list[Said] = field(default_factory=list)
     _hung: dict[int, _Hang] = field(default_factory=dict)
@@ -135,6 +149,8 @@ class Lanes:
     def start(self, lane: int) -> None:
         self._outbox[lane] = deque()
         self._unborn.append(lane)
+        if self._incarnations and self.rng.random() < self.vanishing:
+            self._back_s[lane] = self.clock.now_s + self.rng.choice([1.0, 100.0, math.inf])
 
     def send(self, lane: int, token: str, message: ToLane) -> bool:
         link = self._links.get(lane)
@@ -150,6 +166,7 @@ class Lanes:
         self._outbox.pop(lane, None)
         self._hung.pop(lane, None)
         self._unborn = [other for other in self._unborn if other != lane]
+        self._back_s.pop(lane, None)
 
     def hello_of(self, lane: int) -> Hello | None:
         return self._links[lane].hello if lane in self._links else None
@@ -187,8 +204,13 @@ class Lanes:
             if not doable and not heard and self._hung:
                 self._wakes(self.rng.choice(list(self._hung)))  # time passes
                 continue
-            if (more or self.may_rest) and not doable and not heard:
-                raise queue.Empty
+            if not doable and not heard:
+                if more or (self.may_rest and self.rng.random() < 0.5):
+                    raise queue.Empty
+                later_s = min(self.waits_until_s(), *self._back_s.values(), math.inf)
+                if self.may_rest or later_s < math.inf:
+                    self.clock.now_s = max(self.clock.now_s, later_s if later_s < math.inf else 0.0)
+                    raise queue.Empty
             assert doable or heard, f"deadlock: the engine waits and nothing can happen any more; {self.said[-20:]}"
             self._pass_time()
             if heard and (not doable or self.rng.random() < 0.5):
@@ -242,7 +264,9 @@ class Lanes:
             self._links[lane].alive = False
 
     def _doable(self) -> list[Callable[[], None]]:
-        doable: list[Callable[[], None]] = [partial(self._born, lane) for lane in self._unborn]
+        doable: list[Callable[[], None]] = [
+            partial(self._born, lane) for lane in self._unborn if self._back_s.get(lane, 0.0) <= self.clock.now_s
+        ]
         for attempt in [*self._links.values(), *self._fenced]:
             hang = self._hung.get(attempt.hello.lane)
             if hang is not None and hang.is_stopped:
@@ -257,6 +281,7 @@ class Lanes:
 
     def _born(self, lane: int) -> None:
         self._unborn.remove(lane)
+        self._back_s.pop(lane, None)
         hello = Hello(PROTOCOL, lane, self._incarnations[lane], 0, 0, "here", "driver", self.run)
         self._incarnations[lane] += 1
         config = replace(self.config, lane=lane)
@@ -299,6 +324,8 @@ class Lanes:
         del self._links[lane]
         self._outbox[lane].append(Lost(lane, attempt.hello.token))
         self._unborn.append(lane)
+        if self.rng.random() < self.vanishing:
+            self._back_s[lane] = self.clock.now_s + self.rng.choice([1.0, 100.0, 500.0, 5000.0])
         if attempt.inbox and self.rng.random() < self.zombies:
             attempt.alive = True
             self._fenced.append(attempt)
@@ -372,6 +399,7 @@ class World:
     together: float = 0.5
     lane_deaths: float = 0.0
     driver_deaths: float = 0.0
+    vanishing: float = 0.0  # the chance that a lane stays away for long, or never comes
     elastic: float = 0.0  # the chance that a restart is with another number of lanes
     lanes: int = 3
     max_lag: int = 0
@@ -386,6 +414,7 @@ class World:
     met: Counter[str] = field(default_factory=Counter)
     ownership: Ownership = field(default_factory=Ownership)
     epoch: int = 0
+    clock: Clock = field(default_factory=Clock)
     oracle: Oracle = field(init=False)
     shop: Shop = field(init=False)
     shell: Shell = field(init=False)
@@ -507,14 +536,20 @@ class World:
                 warm_up_windows=1, copy_ahead_bytes=self.rng.choice(self.copy_ahead), min_lanes=1, max_lanes=4
             ),
         )
-        links = cast("LaneLinks", Lanes(config, chance, self.rng, self.mischief, self.hangs, self.together, self.met))
-        handover = self.rng.choice(self.handovers)
+        engine = Engine(checkpoint, controller, self.rng.choice(self.handovers), most_losses=1 << 30)
+        lanes = Lanes(config, chance, self.rng, self.mischief, self.hangs, self.together, self.met)
+        lanes.clock, lanes.vanishing = self.clock, self.vanishing
+        lanes.waits_until_s = engine.waits_until_s
+        self.ownership.served_by = lambda slot: {
+            int(controller.table.owners[slot]),
+            *(life.move.source for life in controller.in_flight if life.move.slot == slot),
+        }
         return Shell(
             spark=cast("Any", None),
             checkpoint=checkpoint,
             controller=controller,
-            links=links,
-            engine=Engine(checkpoint, controller, handover, most_losses=1 << 30),
+            links=cast("LaneLinks", lanes),
+            engine=engine,
             router=cast("Router", Source(config.location, self.rng)),
             sink=self.shop,
             progress=Progress("id", None),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from evenflow.lane.messages import Work
@@ -27,6 +27,7 @@ class Ownership:
     committed: dict[tuple[int, int], int] = field(default_factory=dict)
     records: dict[int, EpochRecord] = field(default_factory=dict)
     first_table: RoutingTable | None = None  # of this life: a restart may be with other lanes
+    served_by: Callable[[int], set[int]] = lambda _slot: set()  # without a record: since a lane is gone
 
     def accept(self, record: EpochRecord) -> None:
         self.records[record.epoch] = record
@@ -46,7 +47,11 @@ class Ownership:
     def _may_serve(self, slot: int, epoch: int) -> set[int]:
         """Return who was to serve a slot at an epoch or later: a backlog goes along with its slot."""
         later = {record.owners[slot] for record in self.records.values() if record.epoch >= epoch}
-        return later | ({int(self.first_table.owners[slot])} if self.first_table is not None else set())
+        return (
+            later
+            | self.served_by(slot)
+            | ({int(self.first_table.owners[slot])} if self.first_table is not None else set())
+        )
 
     def check(self, slots: int, epochs: int) -> None:
         """Check that every slot was committed at every epoch, once."""

@@ -7,7 +7,8 @@
 
 A step is a batch, a move by hand, a plan for a future epoch, a resize, a restart, the death of a lane, another policy,
 or a while in which lanes go on by themselves. On top of that lanes and driver die at random, lanes hang and then answer
-all at once, attempts that are fenced off speak late and in any order, and calls to the storage fail with errors that
+all at once, stay away for longer than they are waited for or never come, attempts that are fenced off speak late and in
+any order, and calls to the storage fail with errors that
 pass, before or after they were carried out. After all of it, and now and then on the way, what is held and published is
 compared with an oracle; that a slot has one owner at every epoch is checked all the time. It runs the real engine, its
 shell, checkpoint, controller and lanes in one process.
@@ -61,6 +62,7 @@ class Life:
                 hangs=rng.choice([0.0, 0.01, 0.05]),
                 lane_deaths=rng.choice([0.0, 0.01, 0.03]),
                 driver_deaths=rng.choice([0.0, 0.01, 0.03]),
+                vanishing=rng.choice([0.0, 0.2, 0.6]),
                 elastic=rng.choice([0.0, 0.5]),
                 lanes=rng.randint(1, 4),
                 max_lag=rng.choice([0, 1, 4, 8]),

@@ -84,6 +84,7 @@ BALANCE: list[tuple[dict[str, Any], str]] = [
     ({"max_lag": -1}, "max_lag is a number of epochs, 0 or more, got -1"),
     ({"lane_timeout_s": "60"}, "balance cannot use lane_timeout_s = '60': it expects float"),
     ({"lane_timeout_s": 0.5}, "lane_timeout_s is a number of seconds, 1 or more, got 0.5"),
+    ({"lane_grace_s": -1.0}, "lane_grace_s is a number of seconds, 0 or more, or math.inf to wait for ever, got -1"),
     ({"lane_timeout_s": math.inf}, "lane_timeout_s is a number of seconds, 1 or more, got inf"),
     ({"handover": "later"}, "handover is 'at the timestamp' or 'at once', got 'later'"),
     ({"handover": 3}, "handover is .* got 3"),

@@ -260,7 +260,7 @@ class Engine:
         self._idle.update(self._lanes)
 
     def _begin(self, move: Move, epoch: Epoch) -> None:
-        """Let a move begin: who holds the unit, wherever that is, is to let go of it; an absent unit is its target's."""
+        """Let a move begin: whoever holds the unit is to let go of it; one that nobody holds is its target's."""
         unit, lane = move.slot, int(self._units.lane[move.slot])
         self._units.begins(move, epoch)
         place = self._units.place(unit)

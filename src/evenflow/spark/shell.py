@@ -388,8 +388,10 @@ class Shell:
 
     def _wait_for(self, condition: Callable[[], bool], deadline: float = math.inf) -> None:
         """Wait until a condition holds; end when the query stops, fails, or lanes do not come up."""
-        with self._changed:
-            while not condition():
+        while True:
+            with self._changed:
+                if condition():
+                    return
                 if self.error is not None:
                     raise self.error
                 if self._stop.is_set():
@@ -397,11 +399,14 @@ class Shell:
                 self._refuse_to_wait(deadline)
                 if self.threaded:
                     self._changed.wait(_POLL_S)
-                elif not self.publisher.publish_ready() and not self.tick_if_due():
-                    self._listen()
+            if not self.threaded and not self.publisher.publish_ready() and not self.tick_if_due():
+                self._listen()
 
     def _refuse_to_wait(self, deadline: float) -> None:
-        """Raise if a lane will not come: its job fails time and again, or takes too long. One that loads state may."""
+        """Raise if a lane will not come: its job fails time and again, or takes too long. One that loads state may.
+
+        Once the query runs, others adopt the slots of a lane that does not come, as long as there are others.
+        """
         missing = self.engine.missing()
         module = next(filter(None, map(self.links.missing_module, missing)), None)
         if module is not None:
@@ -410,7 +415,8 @@ class Shell:
                 f"image, or an environment sent along with spark.archives), or send it with --py-files {module}.zip "
                 f"if what it needs itself is there. See docs/deploy.md"
             )
-        hopeless = [lane for lane in missing if self.links.failures_in_a_row(lane) >= _HOPELESS]
+        needs_all = deadline < math.inf or len(missing) == len(self.controller.table.lanes)
+        hopeless = [lane for lane in missing if needs_all and self.links.failures_in_a_row(lane) >= _HOPELESS]
         late = [lane for lane in missing if not self.links.has_come(lane) and time.monotonic() > deadline]
         if hopeless or late:
             said = self.links.last_failure((hopeless or late)[0])
