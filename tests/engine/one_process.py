@@ -94,16 +94,6 @@ class _Hang:
 
 
 @dataclass
-class Clock:
-    """Time that passes only when nothing else can happen."""
-
-    now_s: float = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-@dataclass
 class Lanes:
     """Stands for the links. `mischief` is the chance that a lane dies between two steps, `hangs` that it hangs.
 
@@ -117,7 +107,7 @@ class Lanes:
     hangs: float = 0.0
     together: float = 0.5  # the chance that one more event is heard with those before
     met: Counter[str] = field(default_factory=Counter)  # how often a lane hung, and a fenced attempt was heard
-    clock: Clock = field(default_factory=Clock)
+    clock: PlayedClock = field(default_factory=PlayedClock)
     vanishing: float = 0.0  # of the lanes that die: they do not come back for long; of new lanes: some never come
     waits_until_s: Callable[[], float] = lambda: math.inf  # what the driver waits for besides events
     zombies: float = 0.5  # of the lost attempts: they live on, fenced off, and what they say comes late
@@ -201,17 +191,9 @@ class Lanes:
             raise queue.Empty
         while True:
             doable, heard = self._doable(), self._heard()
-            if not doable and not heard and self._hung:
-                self._wakes(self.rng.choice(list(self._hung)))  # time passes
-                continue
             if not doable and not heard:
-                if more or (self.may_rest and self.rng.random() < 0.5):
-                    raise queue.Empty
-                later_s = min(self.waits_until_s(), *self._back_s.values(), math.inf)
-                if self.may_rest or later_s < math.inf:
-                    self.clock.now_s = max(self.clock.now_s, later_s if later_s < math.inf else 0.0)
-                    raise queue.Empty
-            assert doable or heard, f"deadlock: the engine waits and nothing can happen any more; {self.said[-20:]}"
+                self._let_time_pass(more=more)
+                continue
             self._pass_time()
             if heard and (not doable or self.rng.random() < 0.5):
                 event = self.rng.choice(heard)()
@@ -223,6 +205,18 @@ class Lanes:
                 self.kill(self.rng.choice(list(self._links)))
             if self.rng.random() < self.hangs and self._links:
                 self.hang(self.rng.choice(list(self._links)), self.rng.randint(5, 60))
+
+    def _let_time_pass(self, *, more: bool) -> None:
+        """Nothing can happen by itself: wake a lane that hangs, or let pass what the driver or an away lane waits for."""
+        if self._hung:
+            self._wakes(self.rng.choice(list(self._hung)))
+            return
+        later_s = min(self.waits_until_s(), *self._back_s.values(), math.inf)
+        if later_s < math.inf and not more and (not self.may_rest or self.rng.random() < 0.5):
+            self.clock.now_s = max(self.clock.now_s, later_s)
+        elif not more and not self.may_rest:
+            raise AssertionError(f"deadlock: the engine waits and nothing can happen any more; {self.said[-20:]}")
+        raise queue.Empty
 
     def _heard(self) -> list[Callable[[], LaneEvent]]:
         """Return what can be heard next: the oldest of each lane that does not hang, and any word that comes late."""
@@ -414,7 +408,6 @@ class World:
     met: Counter[str] = field(default_factory=Counter)
     ownership: Ownership = field(default_factory=Ownership)
     epoch: int = 0
-    clock: Clock = field(default_factory=Clock)
     oracle: Oracle = field(init=False)
     shop: Shop = field(init=False)
     shell: Shell = field(init=False)
@@ -538,7 +531,9 @@ class World:
         )
         engine = Engine(checkpoint, controller, self.rng.choice(self.handovers), most_losses=1 << 30)
         lanes = Lanes(config, chance, self.rng, self.mischief, self.hangs, self.together, self.met)
-        lanes.clock, lanes.vanishing = self.clock, self.vanishing
+        lanes.vanishing = self.vanishing
+        if isinstance(self.clock, PlayedClock):
+            lanes.clock = self.clock
         lanes.waits_until_s = engine.waits_until_s
         self.ownership.served_by = lambda slot: {
             int(controller.table.owners[slot]),
