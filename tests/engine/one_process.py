@@ -207,7 +207,7 @@ class Lanes:
                 self.hang(self.rng.choice(list(self._links)), self.rng.randint(5, 60))
 
     def _let_time_pass(self, *, more: bool) -> None:
-        """Nothing can happen by itself: wake a lane that hangs, or let pass what the driver or an away lane waits for."""
+        """Nothing can happen by itself: wake a lane that hangs, or let the time pass that somebody waits for."""
         if self._hung:
             self._wakes(self.rng.choice(list(self._hung)))
             return
