@@ -139,7 +139,7 @@ class PlayedQuery:
     def add_lanes(self, count: int) -> None:
         """Go on with more lanes, as soon as none is coming or going."""
         try:
-            self.engine.resize(len(self.controller.table.lanes) + count, count)
+            self.engine.resize(len(self.controller.table.lanes) + count, count, self.now_s)
         except InputError:
             if self.engine.missing() or self.controller.draining:
                 self.agenda.at(self.now_s + self.epoch_s, partial(self.add_lanes, count))
