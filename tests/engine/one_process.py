@@ -470,7 +470,10 @@ class World:
         """Ask for another number of lanes, unless some are on their way already."""
         with contextlib.suppress(InputError):
             self.lanes = self.rng.randint(1, 4)
-            self.shell.resize(self.lanes)
+            try:
+                self.shell.resize(self.lanes)
+            except Killed:
+                self.restart()
 
     def ask_for_moves(self) -> None:
         """Ask for some moves by hand."""
@@ -478,7 +481,10 @@ class World:
         slots = self.rng.sample(range(SLOTS), self.rng.randint(1, SLOTS))
         moves = [Move(slot, int(table.owners[slot]), self.rng.choice(table.lanes)) for slot in slots]
         with contextlib.suppress(InputError):  # a lane that is being stopped takes no more
-            self.shell.request([move for move in moves if move.source != move.target])
+            try:
+                self.shell.request([move for move in moves if move.source != move.target])
+            except Killed:
+                self.restart()
 
     def rows(self, most: int = 20) -> pa.Table:
         """Return random rows; their values tell them apart."""
