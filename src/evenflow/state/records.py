@@ -97,19 +97,6 @@ class EpochRecord(Record, frozen=True, dict=True):
         counts = np.array([count for segment in segments for count in segment.counts], dtype=np.int64)
         return np.bincount(slots, counts, len(self.owners)).astype(np.int64)
 
-    @cached_property
-    def by_lane(self) -> dict[LaneId, list[tuple[Block, Segment]]]:
-        """What was routed to each lane, in the order of the blocks."""
-        found: dict[LaneId, list[tuple[Block, Segment]]] = {}
-        for block in self.blocks:
-            for segment in block.segments:
-                found.setdefault(segment.lane, []).append((block, segment))
-        return found
-
-    def rows_of(self, lane: LaneId) -> int:
-        """Return the number of rows that were routed to a lane."""
-        return sum(segment.rows for _, segment in self.by_lane.get(lane, ()))
-
 
 class SlotRef(Record, frozen=True):
     """The rows of one slot in a file: its whole state at `version`, or the rows that changed up to it."""
