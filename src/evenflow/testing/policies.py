@@ -1,10 +1,4 @@
-"""What evenflow's own tests use and yours may too: `check_policy` tells what a policy does wrong.
-
-from evenflow.testing import check_policy
-
-def test_my_policy() -> None:
-check_policy(MyPolicy())
-"""
+"""Tells what a policy does wrong."""
 
 from __future__ import annotations
 
