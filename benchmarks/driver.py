@@ -34,7 +34,7 @@ from evenflow.model import Contents, Move
 from evenflow.policies import policy_named, starting_table
 from evenflow.spark.progress import Progress
 from evenflow.spark.shell import Shell
-from evenflow.state import Checkpoint, Identity, files
+from evenflow.state import Checkpoint, Identity, StageIdentity, files
 
 SIZES = ((16, 256, 2000), (100, 10_000, 2000))
 POINTS = (100, 200, 500, 1000, 2000, 5000, 10_000, 20_000)
@@ -79,7 +79,7 @@ class Stage:
 
     def __post_init__(self) -> None:
         """Build the query and start its lanes."""
-        identity = Identity("id", ("key",), ("int64",), self.slots, Contents("played"), "update", 0.0)
+        identity = Identity("id", (StageIdentity(("key",), ("int64",), self.slots, Contents("played")),), "update", 0.0)
         with mock.patch.object(files, "storage_at", return_value=self.storage):
             checkpoint = Checkpoint.open("memory", identity)
         checkpoint.take_over()

@@ -45,6 +45,7 @@ from evenflow.model.slots import IntArray
 from evenflow.spark.route import Routed
 from evenflow.state import (
     Block,
+    Changes,
     FileRef,
     LaneCommit,
     NameTakenError,
@@ -206,7 +207,8 @@ def _done(lane: int, attempt: str, work: Work, held: dict[int, int]) -> Done:
         )
         loads.append(EpochLoad(each.epoch, columns, counts.total(), 1e-6 * counts.total()))
     changed, name = sorted(rows), work_name(work.epoch, lane, attempt)
-    changes = FileRef(name, len(changed) * CHANGED_ROWS * ROW_BYTES, 0) if changed else None
+    places = tuple((slot, at * CHANGED_ROWS, CHANGED_ROWS, STATE_ROWS) for at, slot in enumerate(changed))
+    changes = Changes(FileRef(name, len(changed) * CHANGED_ROWS * ROW_BYTES, 0), places)
     until = {slot: advance.version for advance in work.advances for slot in advance.slots}
     state = FileRef(work_name(work.epoch, lane, attempt), len(work.snapshot_slots) * STATE_ROWS * ROW_BYTES, 0)
     commit = LaneCommit(
@@ -214,8 +216,7 @@ def _done(lane: int, attempt: str, work: Work, held: dict[int, int]) -> Done:
         attempt,
         work.epoch,
         work.advances,
-        changes,
-        tuple((slot, at * CHANGED_ROWS, CHANGED_ROWS, STATE_ROWS) for at, slot in enumerate(changed)),
+        (changes,) if changed else (),
         tuple((each.epoch, FileRef(output_name(each.epoch, lane, attempt), 100, 0)) for each in work.inputs),
         tuple(
             (slot, SlotRef(state, until[slot], at * STATE_ROWS, STATE_ROWS))

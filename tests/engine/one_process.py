@@ -37,7 +37,7 @@ from evenflow.spark.lane_links import LaneLinks
 from evenflow.spark.progress import Progress
 from evenflow.spark.route import Routed, Router, _segments
 from evenflow.spark.shell import Shell
-from evenflow.state import Block, FileRef, Folder, Identity, Segment, block_name
+from evenflow.state import Block, FileRef, Folder, Identity, Segment, StageIdentity, block_name
 from tests.engine.calculations import SCHEMA, Answer, Calculation, Oracle, Totals, answers_of, by_key
 from tests.engine.ownership import Ownership, Serving, WatchedCheckpoint
 
@@ -517,12 +517,12 @@ class World:
     def _built(self) -> Shell:
         operator = self.calculation.operator
         contents = operator.contents(self.schema, ("key",))
-        identity = Identity("id", ("key",), ("int64",), SLOTS, contents, "update", 0.0)
+        identity = Identity("id", (StageIdentity(("key",), ("int64",), SLOTS, contents),), "update", 0.0)
         checkpoint = WatchedCheckpoint.open(str(self.place), identity, durable=False)
         assert isinstance(checkpoint, WatchedCheckpoint)
         checkpoint.ownership = self.ownership
         checkpoint.take_over()
-        operator = operator.resumed(checkpoint.identity.contents)
+        operator = operator.resumed(checkpoint.identity.contents[0])
         config = LaneConfig(0, checkpoint.folder.location, operator, self.schema, ("key",), SLOTS)
         policy = policy_named(self.policy) if isinstance(self.policy, str) else self.policy
         self.ownership.first_table = initial_table(checkpoint, policy, SLOTS, self.lanes)

@@ -48,6 +48,7 @@ from evenflow.model.slots import IntArray
 from evenflow.policies import policy_named
 from evenflow.state import (
     Block,
+    Changes,
     Checkpoint,
     EpochRecord,
     FileRef,
@@ -55,6 +56,7 @@ from evenflow.state import (
     LaneCommit,
     Segment,
     SlotRef,
+    StageIdentity,
     block_name,
     handoff_name,
     work_name,
@@ -82,7 +84,7 @@ class Scene:
     _epoch: int = -1
 
     def __post_init__(self) -> None:
-        identity = Identity("id", ("key",), ("int64",), self.slots, Contents("op"), "update", 0.0)
+        identity = Identity("id", (StageIdentity(("key",), ("int64",), self.slots, Contents("op")),), "update", 0.0)
         self.checkpoint = Checkpoint.open(str(self.place), identity, durable=False)
         self.checkpoint.take_over()
         self.controller = Controller(
@@ -184,14 +186,13 @@ class Scene:
         work = self.take(lane, Work)
         slots = sorted(slot for advance in work.advances for slot in advance.slots)
         versions = {slot: advance.version for advance in work.advances for slot in advance.slots}
-        snapshot = FileRef(work_name(work.epoch, lane, self._file()), 1, 0)
+        snapshot, changes = (FileRef(work_name(work.epoch, lane, self._file()), 1, 0) for _ in range(2))
         commit = LaneCommit(
             lane,
             self._tokens[lane].token,
             work.epoch,
             work.advances,
-            FileRef(work_name(work.epoch, lane, self._file()), 1, 0) if slots else None,
-            tuple((slot, at, 1, 1) for at, slot in enumerate(slots)),
+            (Changes(changes, tuple((slot, at, 1, 1) for at, slot in enumerate(slots))),) if slots else (),
             (),
             tuple((slot, SlotRef(snapshot, versions[slot], 0, 1)) for slot in work.snapshot_slots),
             self._feeds(work, lane),

@@ -55,6 +55,7 @@ from evenflow.model.slots import IntArray
 from evenflow.policies import policy_named
 from evenflow.state import (
     Block,
+    Changes,
     EpochRecord,
     FileRef,
     LaneCommit,
@@ -341,8 +342,7 @@ class World:
             token,
             work.epoch,
             work.advances,
-            FileRef(name, 1, 0) if units else None,
-            tuple(sorted(changes)),
+            (Changes(FileRef(name, 1, 0), tuple(sorted(changes))),) if units else (),
             (),
             tuple(snapshots),
         )

@@ -37,9 +37,9 @@ def other(lane: Lane, *, complete: bool = False) -> Lane:
 
 
 def changes_of(done: Done) -> SlotRef:
-    assert done.commit.changes is not None
-    ((_, start, rows, _),) = done.commit.change_slots
-    return SlotRef(done.commit.changes, done.commit.epoch, start, rows)
+    (changes,) = done.commit.changes
+    ((_, start, rows, _),) = changes.slots
+    return SlotRef(changes.file, done.commit.epoch, start, rows)
 
 
 def snapshot_of(lane: Lane) -> SlotRef:

@@ -150,8 +150,8 @@ def written(tmp_path: Path) -> Written:
     places = places_of(state, every)
     snapshots = {slot: SlotRef(file, 0, start, rows) for slot, start, rows in places}
     done = lane.work(Advance(0, 1, every), e1=[(keys[0], 10) for keys in KEYS.values()])
-    assert done.commit.changes is not None
-    changes = {slot: SlotRef(done.commit.changes, 1, start, rows) for slot, start, rows, _ in done.commit.change_slots}
+    (changed,) = done.commit.changes
+    changes = {slot: SlotRef(changed.file, 1, start, rows) for slot, start, rows, _ in changed.slots}
     return Written(snapshots, changes)
 
 
@@ -360,9 +360,9 @@ class TestWork:
         assert [(load.epoch, load.rows) for load in done.loads] == [(0, 2), (1, 1), (2, 2)]
         # The changes of all three, of a key the newest last.
         other = Lane(tmp_path)
-        assert done.commit.changes is not None
-        ((slot, start, rows, _),) = done.commit.change_slots
-        other.adopt(SlotToLoad(slot, 2, None, (SlotRef(done.commit.changes, 2, start, rows),)))
+        (changes,) = done.commit.changes
+        ((slot, start, rows, _),) = changes.slots
+        other.adopt(SlotToLoad(slot, 2, None, (SlotRef(changes.file, 2, start, rows),)))
         assert other.state() == {1: (111, 3), 5: (1, 1), 9: (7, 1)}
 
     def test_slots_at_different_versions_in_one_work(self, tmp_path: Path, written: Written) -> None:

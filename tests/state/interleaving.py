@@ -23,6 +23,7 @@ from evenflow.errors import EvenflowError, ProtocolError, TakenOverError
 from evenflow.state import (
     Advance,
     Block,
+    Changes,
     Checkpoint,
     EpochRecord,
     LaneCommit,
@@ -250,8 +251,8 @@ class Driver(threading.Thread):
             whole = folder.write_bytes(work_name(epoch, 0, f"{attempt}.s"), json.dumps(state).encode())
             snapshots = ((slot, SlotRef(whole, epoch, 0, len(state))),)
         advance = Advance(int(checkpoint.slot_versions[slot]), epoch, (slot,))
-        change = ((slot, 0, len(mine), len(mine)),)
-        return LaneCommit(0, attempt, epoch, (advance,), changes, change, ((epoch, outputs),), snapshots)
+        change = Changes(changes, ((slot, 0, len(mine), len(mine)),))
+        return LaneCommit(0, attempt, epoch, (advance,), (change,), ((epoch, outputs),), snapshots)
 
     def unique(self) -> str:
         self._files += 1

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 from pyarrow import fs
 
 from evenflow.model import Contents, HeldAggregate
-from evenflow.state import CheckpointOptions, Identity
+from evenflow.state import CheckpointOptions, Identity, StageIdentity
 from evenflow.state.storage import TEMPORARY, LocalStorage, RemoteStorage, Storage, Write
 
 OFTEN = CheckpointOptions(base_bytes=0, base_ratio=0.0)  # records are summed up with every sweep
@@ -180,13 +182,14 @@ class MortalStorage:
             self.below.delete([name])
 
 
-def identity(slots: int = 4) -> Identity:
-    return Identity(
-        query_id="q-1",
+def identity(slots: int = 4, **other: Any) -> Identity:
+    """A query of one stage; `other` fields of the stage or of the query."""
+    stage = StageIdentity(
         keys=("auction", "bidder"),
         key_types=("bigint", "string"),
         slots=slots,
         contents=Contents("aggregates", aggregates=(HeldAggregate("total", "sum(price)", "int32"),)),
-        output_mode="update",
-        created_at_s=1.5,
     )
+    of_stage = {name: other.pop(name) for name in stage.__struct_fields__ if name in other}
+    query = Identity("q-1", (msgspec.structs.replace(stage, **of_stage),), output_mode="update", created_at_s=1.5)
+    return msgspec.structs.replace(query, **other)

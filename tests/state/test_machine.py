@@ -39,6 +39,7 @@ from evenflow.errors import ProtocolError, TakenOverError
 from evenflow.state import (
     Advance,
     Block,
+    Changes,
     Checkpoint,
     CheckpointOptions,
     EpochRecord,
@@ -283,13 +284,13 @@ class CheckpointMachine(RuleBasedStateMachine):
         parts = [pa.concat_tables(each.values()) for each in (changed, whole) if each]
         tables = [*parts, *outputs.values()]
         files = iter(folder.write_tables(work_name(epoch, task.lane, attempt), tables) if tables else ())
+        lines = tuple((slot, start, rows, len(new[slot])) for slot, start, rows in places(changed))
         return LaneCommit(
             task.lane,
             attempt,
             epoch,
             advances(since, until, task.apart),
-            next(files) if changed else None,
-            tuple((slot, start, rows, len(new[slot])) for slot, start, rows in places(changed)),
+            (Changes(next(files), lines),) if changed else (),
             snapshots=self.snapshots(model, ways, whole, versions, files),
             outputs=tuple(zip(outputs, files, strict=True)),
         )
@@ -455,7 +456,7 @@ class CheckpointMachine(RuleBasedStateMachine):
     def what_lanes_may_load_or_commit_is_there(self) -> None:
         refs = [ref.file for ref in self.model.handoffs.values()]
         for commit in filter(self.model.fits, self.under_way):
-            refs += [commit.changes] if commit.changes else []
+            refs += [changes.file for changes in commit.changes]
             refs += [file for _, file in commit.outputs] + [ref.file for _, ref in commit.snapshots]
         for ref in refs:
             self.checkpoint.folder.read_table(ref)

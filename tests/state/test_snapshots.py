@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenflow.errors import InputError
-from evenflow.state import Advance, EpochRecord, FileRef, LaneCommit, SlotRef, SnapshotOptions, work_name
+from evenflow.state import Advance, Changes, EpochRecord, FileRef, LaneCommit, SlotRef, SnapshotOptions, work_name
 from evenflow.state.ledger import Ledger
 
 SLOTS = 12
@@ -82,6 +82,7 @@ class History:
         size = sum(count for _, count in whole)
         starts = np.cumsum([0, *(count for _, count in whole)]).tolist()
         snapshot = FileRef(name, size * ROW, 0, total * ROW)
+        places = tuple((slot, start, n, len(self.keys[slot])) for start, (slot, n) in zip(ends, rows, strict=False))
         self.changed[self.epoch] += total
         self.written[self.epoch] += size
         self.largest = max(self.largest, *map(len, self.keys))
@@ -90,8 +91,7 @@ class History:
             "a",
             self.epoch,
             (Advance(self.epoch - 1, self.epoch, tuple(mine.tolist())),),
-            FileRef(name, total * ROW, 0) if rows else None,
-            tuple((slot, start, n, len(self.keys[slot])) for start, (slot, n) in zip(ends, rows, strict=False)),
+            (Changes(FileRef(name, total * ROW, 0), places),) if rows else (),
             snapshots=tuple(
                 (slot, SlotRef(snapshot, self.epoch, start, n)) for start, (slot, n) in zip(starts, whole, strict=False)
             ),

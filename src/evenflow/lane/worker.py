@@ -41,6 +41,7 @@ from evenflow.model.slots import FloatArray, IntArray
 from evenflow.operators import SLOT, Folded, Resident, by_slot
 from evenflow.operators.clock import NeededTime
 from evenflow.state import (
+    Changes,
     FileRef,
     Folder,
     LaneCommit,
@@ -310,8 +311,7 @@ class LaneWorker:
             self.attempt,
             epoch,
             message.advances,
-            None if changes is None else next(written),
-            () if changes is None else self._changed(changes),
+            () if changes is None else (Changes(next(written), self._changed(changes)),),
             snapshots=() if state is None else self._snapshots(message, state, next(written)),
             outputs=tuple(
                 # A sink that takes files as they are needs each by itself.

@@ -41,7 +41,18 @@ from evenflow.spark.said import Said, Settings
 from evenflow.spark.shell import Shell
 from evenflow.spark.sink import Sink
 from evenflow.spark.telling import tell_start
-from evenflow.state import Checkpoint, Folder, Identity, Retries, SparkLog, below, home_of, query_at, spark_path
+from evenflow.state import (
+    Checkpoint,
+    Folder,
+    Identity,
+    Retries,
+    SparkLog,
+    StageIdentity,
+    below,
+    home_of,
+    query_at,
+    spark_path,
+)
 
 if TYPE_CHECKING:
     from evenflow.spark.stream import StatefulStream
@@ -76,7 +87,7 @@ def started(stream: StatefulStream, settings: Settings) -> Query:
     base = LaneConfig(
         0,
         checkpoint.folder.location,
-        seen_in(spark, stream.operator, stream.schema, stream.keys).resumed(checkpoint.identity.contents),
+        seen_in(spark, stream.operator, stream.schema, stream.keys).resumed(checkpoint.identity.contents[0]),
         stream.schema,
         stream.keys,
         options.slots,
@@ -187,10 +198,14 @@ def _spark_writer(stream: StatefulStream, settings: Settings, router: Router, lo
 def _identity(stream: StatefulStream, settings: Settings) -> Identity:
     return Identity(
         query_id=str(uuid.uuid4()),
-        keys=stream.keys,
-        key_types=tuple(str(stream.schema.field(key).type) for key in stream.keys),
-        slots=stream.options.slots,
-        contents=stream.operator.contents(stream.schema, stream.keys),
+        stages=(
+            StageIdentity(
+                keys=stream.keys,
+                key_types=tuple(str(stream.schema.field(key).type) for key in stream.keys),
+                slots=stream.options.slots,
+                contents=stream.operator.contents(stream.schema, stream.keys),
+            ),
+        ),
         output_mode=settings.mode,
         created_at_s=time.time(),
     )

@@ -15,6 +15,7 @@ from evenflow.state.power_cut import SparkLog
 from evenflow.state.records import (
     Advance,
     Block,
+    Changes,
     CommitEntry,
     EpochRecord,
     Identity,
@@ -22,6 +23,7 @@ from evenflow.state.records import (
     Published,
     Segment,
     SlotRef,
+    StageIdentity,
 )
 from evenflow.state.recovery import Recovery
 from evenflow.state.retrying import Retries, RetryingStorage
@@ -33,6 +35,7 @@ __all__ = [
     "ARROW",
     "Advance",
     "Block",
+    "Changes",
     "Checkpoint",
     "CheckpointOptions",
     "CommitEntry",
@@ -52,6 +55,7 @@ __all__ = [
     "SlotSources",
     "SnapshotOptions",
     "SparkLog",
+    "StageIdentity",
     "Storage",
     "below",
     "block_name",

@@ -114,9 +114,9 @@ class Checkpoint:
             with suppress(NameTakenError):  # whoever was faster; it is compared below
                 folder.write_json(IDENTITY, identity, exclusive=True)
         stored = folder.read_json(IDENTITY, Identity)
-        ledger = load(folder, stored.slots, options.snapshots)
+        ledger = load(folder, stored.units, options.snapshots)
         refuse_other(folder, as_of(stored, ledger), identity)
-        return cls(folder, msgspec.structs.replace(stored, contents=identity.contents), ledger, options)
+        return cls(folder, stored.holding(identity.contents), ledger, options)
 
     def refuse_if_lost(self, source: SourceLog) -> None:
         """Raise if input is gone that nobody can hand over again; nothing is changed."""
@@ -130,7 +130,7 @@ class Checkpoint:
         """
         run = claimed(self.folder)
         created = self.folder.read_json(IDENTITY, Identity)
-        ledger = load(self.folder, created.slots, self.options.snapshots)
+        ledger = load(self.folder, created.units, self.options.snapshots)
         stored = as_of(created, ledger)
         refuse_other(self.folder, stored, self.identity)
         loss = None if source is None else loss_in(self.folder, ledger, source)
@@ -138,16 +138,18 @@ class Checkpoint:
             # In this order: whoever dies in between finds the same loss again.
             source.hand_over_again(loss.batch)
             ledger.give_back(loss.first)
-        ledger.contents = succeeded(stored.contents, self.identity.contents, ledger.accepted + 1)
+        pairs = list(zip(stored.contents, self.identity.contents, strict=True))
+        ledger.contents = tuple(succeeded(held, wanted, ledger.accepted + 1) for held, wanted in pairs)
         written = WrittenRecords()
         for folder, number, record in _first_records(ledger):
             name = record_name(folder, number, run)
             written.add(folder, number, name, self.folder.write_json(name, record, exclusive=True).size)
         refuse_if_taken_over(self.folder, run)
-        self.identity, self._run = msgspec.structs.replace(stored, contents=ledger.contents), run
+        self.identity, self._run = stored.holding(ledger.contents), run
         self._ledger, self._records = ledger, written
         self._strays = [ledger.accepted + 1]  # the run before may not be dead yet
-        return [*([] if loss is None else [loss.remark]), *remarks(stored.contents, ledger.contents)]
+        changed = (remarks(held, now) for held, now in zip(stored.contents, ledger.contents, strict=True))
+        return [*([] if loss is None else [loss.remark]), *(remark for each in changed for remark in each)]
 
     def refuse_if_taken_over(self) -> None:
         """Raise TakenOverError if a later run has taken the checkpoint over: then this one must end."""
@@ -352,7 +354,7 @@ class Checkpoint:
 def _files_of(lanes: Sequence[LaneCommit]) -> Iterator[str]:
     """Yield the names of all files that commits make count."""
     for lane in lanes:
-        yield from () if lane.changes is None else (lane.changes.name,)
+        yield from (changes.file.name for changes in lane.changes)
         yield from (file.name for _, file in lane.outputs)
         yield from (block.file.name for _, block in lane.feeds)
         yield from (ref.file.name for _, ref in lane.snapshots)

@@ -48,7 +48,7 @@ class Ledger:
     pending: dict[Epoch, EpochRecord] = field(default_factory=dict)
     outputs: dict[Epoch, tuple[tuple[LaneId, FileRef], ...]] = field(default_factory=dict)
     fed: dict[Epoch, tuple[Block, ...]] = field(default_factory=dict)
-    contents: Contents | None = None  # what the state is made of; None: as when the checkpoint was created
+    contents: tuple[Contents, ...] | None = None  # what each stage's state is made of; None: as at the beginning
     files: HeldFiles = field(default_factory=HeldFiles)
     holdings: Holdings = field(init=False)
     planner: SnapshotPlanner = field(init=False)
@@ -161,10 +161,10 @@ class Ledger:
         """Take in what lanes have done, which was checked."""
         for step in steps:
             self.slot_versions[step.slots] = step.until
-            if step.changes is not None:
-                step.parts[1] = self.files.number(step.changes)
-                self.planner.changed(step.parts, step.state_rows)
-                self.holdings.add_changes(step.parts, step.state_rows)
+            for file, parts, state_rows in step.changes:
+                parts[1] = self.files.number(file)
+                self.planner.changed(parts, state_rows)
+                self.holdings.add_changes(parts, state_rows)
             for slot, ref, size in step.snapshots:
                 self.holdings.set_snapshot(slot, ref, size)
             for epoch, file in step.outputs:

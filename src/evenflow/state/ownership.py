@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Iterator, Mapping
 
 from evenflow.errors import CheckpointMismatchError
 from evenflow.state import naming
 from evenflow.state.files import Folder
 from evenflow.state.ledger import Ledger
 from evenflow.state.naming import IDENTITY, RECORDS, RUNS, claim_of, record_of
-from evenflow.state.records import Identity
+from evenflow.state.records import Identity, Record
 from evenflow.state.storage import TEMPORARY
 from evenflow.state.succession import Difference, differences
 
 SUBFOLDER = "evenflow"
 
 # What must be as it was when a query starts again from its checkpoint: what to call it, and how to change it back.
-_COMPARED = {
+_COMPARED = {"output_mode": ("output mode", "give outputMode() the mode of before")}
+_COMPARED_BY_STAGE = {
     "keys": ("key columns", "give keyed() the same columns in the same order"),
     "key_types": ("types of the key columns", "cast the keys to the types they had"),
     "slots": ("number of slots", "give balance() the same slots"),
-    "output_mode": ("output mode", "give outputMode() the mode of before"),
 }
 
 
@@ -43,12 +43,7 @@ def refuse_strangers(location: Folder, folder: Folder) -> None:
 
 def refuse_other(folder: Folder, stored: Identity, identity: Identity) -> None:
     """Refuse a query that is not the one that wrote the checkpoint, field by field."""
-    found = [
-        Difference(f"{what}: was {_shown(getattr(stored, name))}, is {_shown(getattr(identity, name))}", remedy)
-        for name, (what, remedy) in _COMPARED.items()
-        if getattr(stored, name) != getattr(identity, name)
-    ]
-    found += differences(stored.contents, identity.contents)
+    found = [*_of_stages(stored, identity), *_compared(stored, identity, _COMPARED)]
     if not found:
         return
     whats, remedies = "; ".join(each.what for each in found), ", ".join(dict.fromkeys(each.remedy for each in found))
@@ -58,9 +53,29 @@ def refuse_other(folder: Folder, stored: Identity, identity: Identity) -> None:
     )
 
 
+def _of_stages(stored: Identity, identity: Identity) -> Iterator[Difference]:
+    """Yield what differs of the stages, one by one; of a query with several, each difference says of which."""
+    if len(stored.stages) != len(identity.stages):
+        what = f"number of stages: was {len(stored.stages)}, is {len(identity.stages)}"
+        yield Difference(what, "chain the same stages in the same order")
+        return
+    for number, (was, now) in enumerate(zip(stored.stages, identity.stages, strict=True), 1):
+        whose = f"stage {number}: " if len(stored.stages) > 1 else ""
+        for each in (*_compared(was, now, _COMPARED_BY_STAGE), *differences(was.contents, now.contents)):
+            yield Difference(f"{whose}{each.what}", each.remedy)
+
+
+def _compared(was: Record, now: Record, what: Mapping[str, tuple[str, str]]) -> Iterator[Difference]:
+    """Yield the fields that are not as they were."""
+    for name, (called, remedy) in what.items():
+        before, after = getattr(was, name), getattr(now, name)
+        if before != after:
+            yield Difference(f"{called}: was {_shown(before)}, is {_shown(after)}", remedy)
+
+
 def as_of(created: Identity, ledger: Ledger) -> Identity:
     """Return the identity as it is now: the contents are those of the run that wrote last."""
-    return created if ledger.contents is None else msgspec.structs.replace(created, contents=ledger.contents)
+    return created if ledger.contents is None else created.holding(ledger.contents)
 
 
 def _shown(value: object) -> str:

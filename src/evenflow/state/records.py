@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import msgspec
@@ -16,16 +17,38 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of all records; an unknown field is an error, since the envelope's format says which there are."""
 
 
-class Identity(Record, frozen=True):
-    """Whose checkpoint it is, at its first start: the id stays. What it holds now, if it was changed, a base says."""
+class StageIdentity(Record, frozen=True):
+    """What one stage of a query is: by which columns it is keyed, its slots, and what its state is made of."""
 
-    query_id: str
     keys: tuple[str, ...]
     key_types: tuple[str, ...]
     slots: int
     contents: Contents
+
+
+class Identity(Record, frozen=True):
+    """Whose checkpoint it is, at its first start: the id stays. What it holds now, if it was changed, a base says."""
+
+    query_id: str
+    stages: tuple[StageIdentity, ...]
     output_mode: str
     created_at_s: float
+
+    @property
+    def units(self) -> int:
+        """How many units all stages have together."""
+        return sum(stage.slots for stage in self.stages)
+
+    @property
+    def contents(self) -> tuple[Contents, ...]:
+        """What the state of each stage is made of."""
+        return tuple(stage.contents for stage in self.stages)
+
+    def holding(self, contents: Sequence[Contents]) -> Identity:
+        """Return the same query with state that is made of something else, stage by stage."""
+        pairs = zip(self.stages, contents, strict=True)
+        stages = tuple(msgspec.structs.replace(stage, contents=each) for stage, each in pairs)
+        return msgspec.structs.replace(self, stages=stages)
 
 
 class Claim(Record, frozen=True):
@@ -115,20 +138,29 @@ class Advance(Record, frozen=True):
     slots: tuple[SlotId, ...]
 
 
+class Changes(Record, frozen=True):
+    """Rows of state that changed, in one file: of units of one stage, since what is in a file has one schema.
+
+    `slots` are (slot, start, rows, state rows): where the new content of all rows lies that changed since the slot's
+    committed version, and how many rows of state the slot has now.
+    """
+
+    file: FileRef
+    slots: tuple[tuple[SlotId, int, int, int], ...]
+
+
 class LaneCommit(Record, frozen=True):
     """What one attempt of a lane has done, up to `epoch`; only what `advances` names has come further.
 
-    `change_slots` are (slot, start, rows, state rows) in `changes`: the new content of all rows that changed since the
-    slot's committed version, and how many the slot has now. `outputs` are the rows for the sink, by the epoch they
-    belong to; `feeds` those for units of a later stage, which are input of theirs in the same epoch.
+    `outputs` are the rows for the sink, by the epoch they belong to; `feeds` those for units of a later stage, which
+    are input of theirs in the same epoch.
     """
 
     lane: LaneId
     attempt: str
     epoch: Epoch
     advances: tuple[Advance, ...] = ()
-    changes: FileRef | None = None
-    change_slots: tuple[tuple[SlotId, int, int, int], ...] = ()
+    changes: tuple[Changes, ...] = ()
     outputs: tuple[tuple[Epoch, FileRef], ...] = ()
     snapshots: tuple[tuple[SlotId, SlotRef], ...] = ()
     feeds: tuple[tuple[Epoch, Block], ...] = ()
@@ -184,5 +216,5 @@ class Base(Record, frozen=True):
     snapshots: Parts
     changes: Parts
     outputs: tuple[tuple[Epoch, tuple[tuple[LaneId, FileRef], ...]], ...]
-    contents: Contents | None = None  # None: those that the checkpoint was created with
+    contents: tuple[Contents, ...] | None = None  # by stage; None: those that the checkpoint was created with
     fed: tuple[tuple[Epoch, tuple[Block, ...]], ...] = ()  # what stages have put out for others, by pending epoch

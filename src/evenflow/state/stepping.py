@@ -19,16 +19,15 @@ from evenflow.state.records import Block, LaneCommit, SlotRef
 class Step:
     """A commit that fits: where its slots get, and what is added for them.
 
-    `parts` are columns of slot, file, version, first row, rows and bytes of the changes; the file has no number yet.
+    `changes` are files, what of them is whose, and how many rows of state each slot has now: `parts` are columns of
+    slot, file, version, first row, rows and bytes; the file has no number yet.
     """
 
     lane: LaneId
     slots: IntArray
     since: IntArray
     until: IntArray
-    changes: FileRef | None
-    parts: IntArray
-    state_rows: IntArray
+    changes: list[tuple[FileRef, IntArray, IntArray]]
     snapshots: list[tuple[SlotId, SlotRef, int]]
     outputs: tuple[tuple[Epoch, FileRef], ...]
     feeds: tuple[tuple[Epoch, Block], ...]
@@ -84,8 +83,7 @@ def _advanced(done: LaneCommit, who: str, versions: IntArray, pending: Container
             f"{who}: it took slot {slots[first]} up at version {since[first]}, "
             f"the committed one is {versions[slots[first]]}"
         )
-    nothing = np.empty(0, dtype=np.int64)
-    return Step(done.lane, slots, since, until, None, nothing.reshape(6, 0), nothing, [], done.outputs, done.feeds)
+    return Step(done.lane, slots, since, until, [], [], done.outputs, done.feeds)
 
 
 def _check_fed(who: str, epoch: Epoch, block: Block, versions: IntArray) -> None:
@@ -103,21 +101,17 @@ def _check_fed(who: str, epoch: Epoch, block: Block, versions: IntArray) -> None
 
 
 def _check_changes(done: LaneCommit, who: str, step: Step) -> None:
-    if done.changes is None:
-        if done.change_slots:
-            raise ProtocolError(f"{who}: it names changed slots and no changes file")
-        return
-    check_name(done.changes, done.epoch, WORK)
-    slots, starts, rows, state_rows = np.array(done.change_slots, dtype=np.int64).reshape(-1, 4).T
-    at = _places(step.slots, slots)
-    if (at < 0).any():
-        raise ProtocolError(f"{who}: it has changes of slot {slots[at < 0][0]}, which it has not advanced")
-    listed = rows > 0
-    total = max(1, int((starts + rows).max(initial=0)))
-    sizes = rows * done.changes.size // total
-    columns = (slots, np.zeros_like(slots), step.until[at], starts, rows, sizes)
-    step.changes, step.parts = done.changes, np.stack(columns)[:, listed]
-    step.state_rows = state_rows[listed]
+    for changes in done.changes:
+        check_name(changes.file, done.epoch, WORK)
+        slots, starts, rows, state_rows = np.array(changes.slots, dtype=np.int64).reshape(-1, 4).T
+        at = _places(step.slots, slots)
+        if (at < 0).any():
+            raise ProtocolError(f"{who}: it has changes of slot {slots[at < 0][0]}, which it has not advanced")
+        listed = rows > 0
+        total = max(1, int((starts + rows).max(initial=0)))
+        sizes = rows * changes.file.size // total
+        columns = (slots, np.zeros_like(slots), step.until[at], starts, rows, sizes)
+        step.changes.append((changes.file, np.stack(columns)[:, listed], state_rows[listed]))
 
 
 def _check_snapshots(done: LaneCommit, who: str, step: Step) -> None:

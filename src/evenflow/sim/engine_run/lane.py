@@ -37,7 +37,7 @@ from evenflow.sim.engine_run.files import MissingFileError, PlayedFiles, Stored
 from evenflow.sim.engine_run.operator import PlayedOperator, SlotState
 from evenflow.sim.engine_run.prices import Network, Pace, Prices
 from evenflow.sim.engine_run.watching import Piece, Watcher
-from evenflow.state import FileRef, LaneCommit, SlotRef, handoff_name, work_name
+from evenflow.state import Changes, FileRef, LaneCommit, SlotRef, handoff_name, work_name
 
 _ROW_BYTES = 100  # of state; a row that comes changes one of them
 
@@ -279,14 +279,16 @@ class PlayedLane:
 
     def _written(self, work: Work, changed: dict[SlotId, SlotState], folded: Counter[SlotId]) -> LaneCommit:
         """Write changes and snapshots; nothing counts before the driver commits it."""
-        changes, places, at = None, [], 0
+        changes: tuple[Changes, ...] = ()
         if changed:
             rows = {slot: min(_rows(self._size(slot)), folded[slot]) for slot in sorted(changed)}
             stored = {slot: Stored(changed[slot], rows[slot] * _ROW_BYTES) for slot in rows}
-            changes = self.plant.files.write(work_name(work.epoch, self.lane, self._attempt()), stored)
-            for slot, count in rows.items():
-                places.append((slot, at, count, _rows(self._size(slot))))
-                at += count
+            file = self.plant.files.write(work_name(work.epoch, self.lane, self._attempt()), stored)
+            starts = accumulate(rows.values(), initial=0)
+            places = tuple(
+                (slot, at, rows[slot], _rows(self._size(slot))) for slot, at in zip(rows, starts, strict=False)
+            )
+            changes = (Changes(file, places),)
         snapshots: tuple[tuple[SlotId, SlotRef], ...] = ()
         if work.snapshot_slots:
             whole = {slot: Stored(self.held[slot].state, self._size(slot)) for slot in work.snapshot_slots}
@@ -296,7 +298,7 @@ class PlayedLane:
                 {s: one.size for s, one in whole.items()},
             )
             snapshots = _refs(file, versions, sizes)
-        return LaneCommit(self.lane, self.hello.token, work.epoch, work.advances, changes, tuple(places), (), snapshots)
+        return LaneCommit(self.lane, self.hello.token, work.epoch, work.advances, changes, (), snapshots)
 
     def _size(self, slot: SlotId) -> int:
         return self.plant.operator.size(slot, self.held[slot].state)
