@@ -41,6 +41,8 @@ OUTSIDE = {"papers", "tests", "benchmarks", "tools", "examples"}
 PURE = {"model", "policies", "migration", "control", "engine"}
 WORLDLY = {"time", "datetime", "os", "pathlib", "socket", "subprocess", "threading", "random", "shutil", "tempfile"}
 
+MOST_LINES = 400  # of a file in src
+
 
 def modules() -> list[Path]:
     return sorted(SOURCE.rglob("*.py"))
@@ -92,6 +94,15 @@ def test_papers_stand_on_the_package_alone() -> None:
 def test_every_module_says_its_duty() -> None:
     silent = [path for path in modules() if not ast.get_docstring(ast.parse(path.read_text()))]
     assert silent == []
+
+
+def test_no_file_is_longer_than_one_duty_needs() -> None:
+    long = {str(path.relative_to(ROOT)): lines for path in modules() if (lines := _lines(path)) > MOST_LINES}
+    assert long == {}, "split by duty"
+
+
+def _lines(path: Path) -> int:
+    return len(path.read_text().splitlines())
 
 
 def test_no_module_is_named_after_nothing() -> None:

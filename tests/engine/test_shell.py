@@ -16,6 +16,7 @@ from evenflow.control.journal import PhaseChanged
 from evenflow.errors import EvenflowError, InputError, StoppedError, TakenOverError
 from evenflow.migration import Event
 from evenflow.spark import shell
+from evenflow.spark.lane_start import LaneStart
 from evenflow.spark.shell import Shell
 from evenflow.state import FileRef
 from tests.engine.one_process import Shop, World
@@ -154,10 +155,11 @@ def test_a_lane_that_loads_may_take_long_and_one_that_never_comes_may_not(
 ) -> None:
     running = World(tmp_path, random.Random(6), lanes=2).shell
     monkeypatch.setattr(running.engine, "missing", lambda: [1])
-    running._refuse_to_wait(deadline=0.0)
+    start = LaneStart(running.engine, running.links, running.lane_start_s)
+    start.refuse_to_wait(deadline=0.0)
     monkeypatch.setattr(running.links, "has_come", lambda lane: lane != 1)
     with pytest.raises(EvenflowError, match=r"lanes \[1\] do not start"):
-        running._refuse_to_wait(deadline=0.0)
+        start.refuse_to_wait(deadline=0.0)
 
 
 def test_state_can_be_read_after_a_sweep_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

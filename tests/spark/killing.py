@@ -166,6 +166,7 @@ class KillingShell(Shell):
         hold_back = lambda: None if self.trap.holds_back else give_work()  # noqa: E731
         self.engine._give_work = hold_back  # type: ignore[method-assign]
         self.links.send = partial(self._send, self.links.send)  # type: ignore[method-assign]
+        self._acting._commit = partial(self._commit, self._acting._commit)  # type: ignore[method-assign]
 
     def _handle(self, events: Sequence[Event]) -> None:
         super()._handle([event for event in events if not self._is_unsaid(event)])
@@ -191,9 +192,9 @@ class KillingShell(Shell):
         self.trap.strike(pid)
         return sent
 
-    def _commit(self, action: Commit) -> None:
-        super()._commit(action)
-        if any(self.trap.advances(commit) for commit in action.lanes) and self.trap.is_due("committed"):
+    def _commit(self, commit: Callable[[Commit], None], action: Commit) -> None:
+        commit(action)
+        if any(self.trap.advances(lane) for lane in action.lanes) and self.trap.is_due("committed"):
             self.trap.strike(self._victim())
 
     def _victim(self) -> int | None:

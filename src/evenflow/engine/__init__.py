@@ -6,12 +6,15 @@ comes back; the same engine runs in one process with played lanes, in tests and 
 ::
 
     events ──▶ machine ──▶ actions
+                 ├── records    what it asks of the checkpoint's records
                  ├── units      where each unit is: the one table of states and transitions
                  ├── lanes      what is known of each lane: its attempt, its work, its pace
                  ├── inputs     what each accepted epoch has for whom
                  ├── flow       which stage feeds which, and how far each lets the next go
                  ├── planning   what a lane folds next
                  ├── loads      what epochs have cost, reported to the controller
+                 ├── transfers  how units get from lane to lane: let go, handed off, loaded
+                 ├── handoffs   state on its way
                  ├── copies     units that are loaded ahead of their move
                  ├── elastic    lanes that come and go
                  ├── away       lanes that are waited for, and for how long
@@ -30,7 +33,8 @@ from evenflow.engine.actions import (
     Tell,
 )
 from evenflow.engine.events import Accepted, Asked, Committed, Event, Room, TimePassed
-from evenflow.engine.machine import Absence, Engine, Handover
+from evenflow.engine.machine import Engine
+from evenflow.engine.transfers import Absence, Handover
 
 __all__ = [
     "Absence",

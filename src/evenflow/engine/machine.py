@@ -7,17 +7,14 @@ is taken in when it is durable.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
-from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from evenflow.control import Ack, Controller
-from evenflow.control.journal import StateMoved
-from evenflow.engine.actions import Action, Commit, Discard, LookForStrays, Progressed, RetireLane, StartLane, Tell
+from evenflow.control import Controller
+from evenflow.engine.actions import Action, Commit, LookForStrays, Progressed, RetireLane, StartLane, Tell
 from evenflow.engine.away import LANE_GRACE_S, LANE_START_S, Away
 from evenflow.engine.copies import Copies
 from evenflow.engine.elastic import Elastic
@@ -29,72 +26,17 @@ from evenflow.engine.inputs import EpochIndex
 from evenflow.engine.lanes import Lane
 from evenflow.engine.loads import LoadAccounts
 from evenflow.engine.planning import Planner
-from evenflow.engine.units import Place, Turn, Units
+from evenflow.engine.records import Records
+from evenflow.engine.transfers import Absence, Handover, Transfers
+from evenflow.engine.units import Turn, Units
 from evenflow.errors import EvenflowError, LaneFailedError
 from evenflow.lane.events import Joined, Lost, Said
-from evenflow.lane.messages import (
-    Adopt,
-    Adopted,
-    Done,
-    Failed,
-    Forget,
-    FromLane,
-    Prepare,
-    Prepared,
-    Release,
-    Released,
-    SlotToLoad,
-    ToLane,
-    Work,
-)
-from evenflow.migration import Event as MoveEvent
-from evenflow.model import Due, Epoch, LaneId, Move, SlotId, StageUnits
+from evenflow.lane.messages import Adopted, Done, Failed, FromLane, Prepared, Released, Work
+from evenflow.model import Due, Epoch, LaneId, SlotId, StageUnits
 from evenflow.model.slots import FloatArray, IntArray
-from evenflow.state import Block, EpochRecord, SlotSources
-
-Handover: TypeAlias = Literal["at the timestamp", "at once"]
+from evenflow.state import EpochRecord
 
 _MOST_LOSSES = 5  # of one lane without progress
-_ABSENCES = 2_000
-
-
-class Records(Protocol):
-    """What the checkpoint has written down, as far as the engine looks at it."""
-
-    @property
-    def slot_versions(self) -> IntArray:
-        """The committed version of each unit, -1 for none."""
-
-    @property
-    def frontier(self) -> Epoch:
-        """The last epoch that every unit has reached."""
-
-    @property
-    def pending(self) -> Mapping[Epoch, EpochRecord]:
-        """The accepted epochs that some unit has not reached, oldest first."""
-
-    @property
-    def last_accepted(self) -> Epoch:
-        """The newest accepted epoch."""
-
-    def fed(self, epoch: Epoch) -> tuple[Block, ...]:
-        """Return what stages have put out as input of others in a pending epoch."""
-
-    def sources(self, unit: SlotId) -> SlotSources:
-        """Return what it takes to rebuild a unit at its committed version."""
-
-    def due_snapshots(self, slots: IntArray, lanes: int) -> list[SlotId]:
-        """Return which of the units that a lane takes further it is to write out; `lanes` share what may be written."""
-
-
-@dataclass(frozen=True)
-class Absence:
-    """A unit that moved was served by nobody for a while: from when its old lane let go until the new one had it."""
-
-    move: Move
-    epoch: Epoch
-    since_s: float
-    until_s: float
 
 
 class Engine:
@@ -119,7 +61,7 @@ class Engine:
         self.controller = controller
         self._actions: list[Action] = []
         self._now_s = 0.0
-        self._records, self._handover, self._most_losses = records, handover, most_losses
+        self._records, self._most_losses = records, most_losses
         self._lanes: dict[LaneId, Lane] = {}
         self._units = Units(controller.table)
         self._inputs = {epoch: EpochIndex(record) for epoch, record in records.pending.items()}
@@ -134,16 +76,23 @@ class Engine:
         self.hot_spots = HotSpots(controller)
         weights = unit_weights or (lambda: np.zeros(controller.table.slots))
         self._away = Away(lane_grace_s, lane_start_s)
-        self._elastic = Elastic(
-            controller, self._lanes, self._add_lane, self._remove_lane, self._actions.append, weights, self._away
+        act = self._actions.append
+        self._elastic = Elastic(controller, self._lanes, self._add_lane, self._remove_lane, act, weights, self._away)
+        self._transfers = Transfers(
+            controller,
+            records,
+            self._lanes,
+            self._units,
+            self._copies,
+            self._handoffs,
+            handover,
+            act,
+            self._elastic.act_on,
         )
         self._waiting: deque[Event] = deque()
         self._done: list[tuple[Done, Work]] = []
         self._committing: list[tuple[Done, Work]] = []
-        self._released: list[Released] = []
         self._idle: set[LaneId] = set()  # lanes for which there may be something to do now
-        self._left_s: dict[SlotId, float] = {}
-        self._absences: deque[Absence] = deque(maxlen=_ABSENCES)
 
     # --- looking -------------------------------------------------------------------------------------------------
 
@@ -169,7 +118,7 @@ class Engine:
     @property
     def absences(self) -> list[Absence]:
         """How long each unit that moved was served by nobody; the newest, oldest first."""
-        return list(self._absences)
+        return list(self._transfers.absences)
 
     def due(self) -> Due | None:
         """Return when something is to be done next, rows or not; None if nothing is, or if lanes are still at work.
@@ -256,22 +205,8 @@ class Engine:
             if (move.slot, move.source, move.target) in record.moves and life.epoch == record.epoch:
                 begun = self._units.moves.get(move.slot)
                 if begun is None or begun.epoch != record.epoch:
-                    self._begin(move, record.epoch)
+                    self._transfers.begin(move, record.epoch, self._now_s)
         self._idle.update(self._lanes)
-
-    def _begin(self, move: Move, epoch: Epoch) -> None:
-        """Let a move begin: whoever holds the unit is to let go of it; one that nobody holds is its target's."""
-        unit, lane = move.slot, int(self._units.lane[move.slot])
-        self._units.begins(move, epoch)
-        place = self._units.place(unit)
-        if place is Place.RESIDENT and lane == move.target:  # the lane that it was to go to is gone: it stays
-            self._units.ends(unit)
-            self._acknowledge(unit, epoch, MoveEvent.INSTALLED)
-        elif place is Place.ABSENT or (place is Place.LOADING and lane != move.target):  # nothing is to be handed off
-            if place is Place.LOADING:
-                self._call_off(lane, unit)
-            self._units.happens(Turn.CALLED_OFF, [unit])
-            self._units.give([unit], move.target)
 
     # --- lanes speak ---------------------------------------------------------------------------------------------
 
@@ -283,12 +218,11 @@ class Engine:
             self._done.append((message, status.work))
             status.work, status.losses = None, 0
         elif isinstance(message, Released):
-            self._released.append(message)
+            self._transfers.released(message)
         elif isinstance(message, Adopted):
             self._adopted(lane, message)
         elif isinstance(message, Prepared):
-            self.controller.measured_move(message.state_bytes, message.seconds)
-            self._copies.made(lane, str(status.token), message, status.asked.popleft())
+            self._transfers.prepared(lane, message)
 
     def _failed(self, lane: LaneId, message: Failed) -> None:
         """End the query, unless a lane could not load units that were moved elsewhere meanwhile: then load the rest."""
@@ -300,23 +234,13 @@ class Engine:
     def _adopted(self, lane: LaneId, message: Adopted) -> None:
         self.controller.measured_move(message.state_bytes, message.seconds)
         self._lanes[lane].due = message.due
-        loaded = sorted(self._lanes[lane].asked.popleft())
-        self._units.happens(Turn.LOADED, loaded)
-        if loaded:
+        if self._transfers.loaded(lane, self._now_s):
             self._loads.loaded(lane, self._now_s)
             self._idle.add(lane)
-        for unit in loaded:
-            under_way = self._units.moves.get(unit)
-            if under_way is not None:
-                if unit in self._left_s:
-                    since_s = self._left_s.pop(unit)
-                    self._absences.append(Absence(under_way.move, under_way.epoch, since_s, self._now_s))
-                self._units.ends(unit)
-                self._acknowledge(unit, under_way.epoch, MoveEvent.INSTALLED)
 
     def _lost(self, lane: LaneId) -> None:
         """A lane's attempt is gone: so is what it held, and what it was told to load; what it handed off is not."""
-        self._let_go_of_released()
+        self._transfers.let_go_of_released(self._now_s)
         status = self._lanes[lane]
         status.is_lost()
         self._actions.append(LookForStrays())
@@ -326,11 +250,7 @@ class Engine:
                 f"the executor's log; often memory runs out (more lanes hold less each), or the operator crashes it"
             )
         self.controller.lane_lost(lane)
-        mine = self._units.of(lane)
-        self._units.happens(Turn.LOST, mine)
-        for unit in mine[self._units.are_moving(mine)].tolist():
-            self._units.give([unit], self._units.moves[unit].move.target)
-        self._copies.lane_lost(lane)
+        self._transfers.lost(lane)
         if lane in self.controller.table.lanes:
             self._away.lost[lane] = self._now_s
         elif lane not in self._away.joining:
@@ -352,7 +272,7 @@ class Engine:
         adopted = self.controller.adopt(self._now_s)
         told = [life for life in self.controller.in_flight if life.move.source in overdue and life not in adopted]
         for life in (*adopted, *(life for life in told if life.move.slot not in self._units.moves)):
-            self._begin(life.move, -1 if life.epoch is None else life.epoch)
+            self._transfers.begin(life.move, -1 if life.epoch is None else life.epoch, self._now_s)
         self._idle.update(self._lanes)
 
     # --- commits -------------------------------------------------------------------------------------------------
@@ -395,98 +315,16 @@ class Engine:
         for report in list(reports):
             self._elastic.act_on(self.controller.report(report))
 
-    def _let_go_of_released(self) -> None:
-        """Take in what lanes have let go of; what they had folded before is committed."""
-        released, self._released = self._released, []
-        for message in released:
-            self._let_go(message)
-
-    def _let_go(self, message: Released) -> None:
-        """Units are on their way: the next lane may load them."""
-        handoffs = dict(message.handoffs)
-        self.controller.measured_move(message.state_bytes, message.seconds)
-        rows = max(1, sum(ref.rows for ref in handoffs.values()))
-        self._units.happens(Turn.LEFT, [unit for unit, _ in message.slots])
-        for unit, _ in message.slots:
-            under_way = self._units.moves[unit]
-            self._units.give([unit], under_way.move.target)
-            self._left_s[unit] = self._now_s - message.seconds
-            if unit in handoffs:
-                outdated = self._handoffs.written(unit, handoffs[unit])
-                if outdated is not None:
-                    self._actions.append(Discard((outdated.file,)))
-                share = message.state_bytes * handoffs[unit].rows // rows
-                moved = StateMoved(under_way.epoch, under_way.move, handoffs[unit].rows, share, message.seconds)
-                self.controller.journal.record(moved)
-            self._acknowledge(unit, under_way.epoch, MoveEvent.HANDED_OFF)
-
-    def _acknowledge(self, unit: SlotId, epoch: Epoch, event: MoveEvent) -> None:
-        self._elastic.act_on(self.controller.acknowledge(Ack(unit, epoch, event, self._now_s)))
-
     # --- out -----------------------------------------------------------------------------------------------------
 
     def _decide(self) -> None:
         """Tell lanes what is next, now that all they have done counts."""
-        self._let_go_of_released()
+        self._transfers.let_go_of_released(self._now_s)
         self._elastic.welcome()
-        self._copy_ahead()
-        self._release()
-        self._adopt()
+        self._transfers.copy_ahead()
+        self._transfers.release(self._inputs)
+        self._transfers.adopt()
         self._give_work()
-
-    def _copy_ahead(self) -> None:
-        """Have targets load ahead what is planned to come and big enough; forget what is not planned any more."""
-        for lane, unit in list(self._copies.useless()):
-            self._call_off(lane, unit)
-        for lane, units in self._copies.wanted().items():
-            entries = tuple(map(self._entry, units))
-            self._tell(lane, Prepare(entries))
-            self._copies.begun(lane, str(self._lanes[lane].token), entries)
-            self._lanes[lane].asked.append(set(units))
-
-    def _release(self) -> None:
-        """Tell sources to let go of what may leave now."""
-        ready: defaultdict[tuple[LaneId, bool], list[SlotId]] = defaultdict(list)
-        for unit, under_way in self._units.moves.items():
-            if self._units.place(unit) is Place.RESIDENT and self._may_leave(unit, under_way.epoch):
-                ready[int(self._units.lane[unit]), self._copies.version_of(unit) is None].append(unit)
-        for (lane, handoff), units in ready.items():
-            self._tell(lane, Release(tuple(units), handoff))
-            self._units.happens(Turn.LET_GO, units)
-
-    def _may_leave(self, unit: SlotId, epoch: Epoch) -> bool:
-        """At once, or after the last epoch before the move; the work a lane is at comes before the release."""
-        if self._handover == "at once":
-            return True
-        work = self._lanes[int(self._units.lane[unit])].work
-        told = next((advance.version for advance in work.advances if unit in advance.slots), -1) if work else -1
-        reached = max(told, int(self._records.slot_versions[unit]))
-        return not any(reached < pending < epoch for pending in self._inputs)
-
-    def _adopt(self) -> None:
-        """Tell lanes to load what is to be theirs and nobody holds."""
-        for lane in self._units.lanes_with_absent():
-            status = self._lanes.get(lane)
-            if status is None or status.token is None:
-                continue
-            units = self._units.at(lane, Place.ABSENT).tolist()
-            self._tell(lane, Adopt(tuple(map(self._entry, units))))
-            self._units.happens(Turn.LOAD, units)
-            status.asked.append(set(units))
-            for unit in units:
-                self._copies.used(unit)
-
-    def _entry(self, unit: SlotId) -> SlotToLoad:
-        """Return where a unit is loaded from: its handoff, the changes since it was copied, or the checkpoint."""
-        sources, version = self._records.sources(unit), int(self._records.slot_versions[unit])
-        copied = self._copies.version_of(unit)
-        if copied is not None:
-            newer = tuple(change for change in sources.changes if change.version > copied)
-            return SlotToLoad(unit, version, None, newer, copied)
-        handoff = self._handoffs.of(unit, version)
-        if handoff is not None:
-            return SlotToLoad(unit, version, handoff)
-        return SlotToLoad(unit, version, sources.snapshot, sources.changes)
 
     def _give_work(self) -> None:
         """Give lanes that have none the next work there is for them."""
@@ -497,7 +335,7 @@ class Engine:
                 continue
             work = self._planner.next_work(lane, status)
             if work is not None:
-                self._tell(lane, work)
+                self._actions.append(Tell(lane, str(status.token), work))
                 status.work = work
 
     def _extras(self, units: IntArray, epoch: Epoch) -> tuple[tuple[SlotId, ...], tuple[SlotId, ...]]:
@@ -509,15 +347,6 @@ class Engine:
         due = self._records.due_snapshots(free, len(self._lanes))
         return tuple(due), self.hot_spots.to_ask(units.tolist(), epoch)
 
-    def _call_off(self, lane: LaneId, unit: SlotId) -> None:
-        """Let a lane forget a unit: what it answers to what it was told before does not count for it any more.
-
-        Else a unit that is to come here again would be taken for loaded while the lane still has it as it was.
-        """
-        self._lanes[lane].calls_off(unit)
-        if self._lanes[lane].token is not None:
-            self._tell(lane, Forget((unit,)))
-
     def _add_lane(self, lane: LaneId) -> None:
         self._lanes[lane] = Lane(self._records.last_accepted)
         self._actions.append(StartLane(lane))
@@ -528,9 +357,6 @@ class Engine:
         self._loads.remove(lane)
         self._idle.discard(lane)
         self._actions.append(RetireLane(lane))
-
-    def _tell(self, lane: LaneId, message: ToLane) -> None:
-        self._actions.append(Tell(lane, str(self._lanes[lane].token), message))
 
     def _flushed(self) -> list[Action]:
         actions = self._actions.copy()

@@ -13,17 +13,17 @@ from itertools import zip_longest
 
 from pyspark.sql import DataFrame
 
-from evenflow.control import Controller
-from evenflow.engine import Accepted, Event
+from evenflow.engine import Accepted, Engine, Event
 from evenflow.lane.faults import Faults
 from evenflow.log import QueryLog
-from evenflow.model import ControlMessage, Epoch, RoutingTable
+from evenflow.model import ControlMessage, Epoch, EpochTime, RoutingTable
 from evenflow.spark.progress import EpochTimes, Progress
 from evenflow.spark.route import Routed, Router
 from evenflow.spark.telling import shown
 from evenflow.state import Checkpoint, EpochRecord
 
 _NOTHING = Routed((), ())
+_TICK_S = 0.05  # how often to look whether something is due
 
 
 @dataclass
@@ -31,12 +31,13 @@ class Intake:
     """Routes what comes, accepts it as an epoch, and tells the engine; waits when lanes are too far behind."""
 
     checkpoint: Checkpoint
-    controller: Controller
+    engine: Engine
     router: Router
     progress: Progress
     log: QueryLog
     faults: Faults
-    lock: threading.RLock  # what guards the controller
+    changed: threading.Condition  # of what it guards: the engine, and the controller with it
+    stopped: threading.Event
     max_lag: int
     clock: Callable[[], float]
     wait_for: Callable[[Callable[[], bool]], None]
@@ -65,7 +66,30 @@ class Intake:
             self.wait_for(lambda: self.lag <= self.max_lag)
             self._accept(message, table, routed, times, batch)
 
-    def tick(self) -> bool:
+    # --- ticks ---------------------------------------------------------------------------------------------------
+
+    def keep_ticking(self) -> None:
+        """Begin an epoch without rows whenever something is due, until the query ends."""
+        while not self.stopped.is_set():
+            with self.changed:
+                self.changed.wait_for(lambda: self.stopped.is_set() or self.is_due(self.clock()), _TICK_S)
+            self.tick_if_due()
+            self.stopped.wait(_TICK_S)
+
+    def tick_if_due(self) -> bool:
+        """Begin an epoch without rows if something is due; return whether one began."""
+        with self.changed:
+            is_due = not self.stopped.is_set() and self.is_due(self.clock())
+        return is_due and self._tick()
+
+    def is_due(self, now_s: float) -> bool:
+        """Tell whether an epoch without rows is wanted, by what lanes say is to be done next; `changed` is held."""
+        due, newest = self.engine.due(), self.checkpoint.newest
+        if due is None or newest is None:
+            return False
+        return due.is_reached(EpochTime(newest.epoch + 1, newest.time.watermark_us, round(now_s * 1e6)))
+
+    def _tick(self) -> bool:
         """Accept an epoch without rows; return False if another epoch is about to begin, which brings the time too."""
         if not self._beginning.acquire(blocking=False):
             return False
@@ -80,10 +104,13 @@ class Intake:
             self._beginning.release()
         return True
 
+    # --- any epoch -----------------------------------------------------------------------------------------------
+
     def _begin(self, now_s: float) -> tuple[ControlMessage, RoutingTable]:
-        with self.lock:
+        with self.changed:
             epoch: Epoch = self.checkpoint.last_accepted + 1
-            message, table = self.controller.next_epoch(epoch, now_s), self.controller.table
+            controller = self.engine.controller
+            message, table = controller.next_epoch(epoch, now_s), controller.table
         if message.moves:
             self.log.info("%d moves take effect: %s", len(message.moves), shown(message.moves), epoch=epoch)
         return message, table

@@ -12,9 +12,10 @@ Another driver may have been started on the same checkpoint: then this one's nex
 `state/runs.py`). It also looks from time to time, since one that has nothing to do writes none, and Spark's part of the
 checkpoint is shared as well; and before it does what takes long or reaches the sink.
 
-Three threads: Spark's, which routes and accepts batches and waits when lanes are too far behind; the loop, which is the
-only one to run the engine's actions; and the one that publishes. One lock guards what they share in memory. No file,
-socket or sink is touched while it is held, so whoever looks (status, progress, stop) gets an answer at once.
+Four threads: Spark's, which routes and accepts batches and waits when lanes are too far behind (`intake`); the one that
+begins an epoch without rows when something is due; the loop, which is the only one to run the engine's actions
+(`acting`); and the one that publishes (`publisher`). One lock guards what they share in memory. No file, socket or sink
+is touched while it is held, so whoever looks (status, progress, stop) gets an answer at once.
 """
 
 from __future__ import annotations
@@ -34,19 +35,10 @@ from pyspark.sql import DataFrame, SparkSession
 from evenflow.control import Controller
 from evenflow.control.journal import Entry, Journal
 from evenflow.engine import (
-    Action,
     Asked,
-    Commit,
     Committed,
-    Discard,
     Engine,
     Event,
-    FindRoom,
-    LookForStrays,
-    Progressed,
-    Room,
-    StartLane,
-    Tell,
     TimePassed,
 )
 from evenflow.errors import EvenflowError, InputError, StoppedError, TakenOverError
@@ -55,12 +47,14 @@ from evenflow.lane.cut import Cut, cut_of
 from evenflow.lane.events import Joined, Said
 from evenflow.lane.faults import Faults
 from evenflow.lane.messages import Released
-from evenflow.log import QueryLog, Slow
-from evenflow.model import EpochTime, LaneId, Move, SlotId
+from evenflow.log import QueryLog
+from evenflow.model import LaneId, Move, SlotId
 from evenflow.policies import Policy
 from evenflow.policies.base import policy_name
+from evenflow.spark.acting import Acting
 from evenflow.spark.intake import Intake
 from evenflow.spark.lane_links import LaneLinks
+from evenflow.spark.lane_start import LaneStart
 from evenflow.spark.progress import Progress
 from evenflow.spark.publisher import Publisher
 from evenflow.spark.route import Router
@@ -68,12 +62,9 @@ from evenflow.spark.sink import Sink
 from evenflow.spark.telling import JournalLog
 from evenflow.state import Checkpoint
 
-_HOPELESS = 3  # a lane whose job fails this often before it says hello will not come up
 _GATHER_S = 0.005  # a commit costs a few flushes to disk; lanes that finish within this time share one
 _POLL_S = 0.2  # how often a wait looks at the stop flag
 PATIENCE_S = 10.0  # how long a stop waits for a sink that does not return
-_SLOW_COMMIT_S = 2.0  # what is told of: all lanes wait for a commit
-_TICK_S = 0.05  # how often to look whether something is due
 _LOOK_S = 1.0  # how often a driver without anything to do looks whether another one has taken over
 
 
@@ -116,15 +107,19 @@ class Shell:
         self.progress.not_curable = self.engine.hot_spots.rows
         self.journal.heard = self._to_tell.append
         self._journal_log = JournalLog(self.log)
-        self._slow_commit = Slow(self.log, "a commit to the checkpoint", _SLOW_COMMIT_S)
+        self._lane_start = LaneStart(self.engine, self.links, self.lane_start_s)
+        self._acting = Acting(
+            self.checkpoint, self.links, self.engine, self.progress, self.log, self.faults, self.spare_slots
+        )
         self.intake = Intake(
             self.checkpoint,
-            self.controller,
+            self.engine,
             self.router,
             self.progress,
             self.log,
             self.faults,
-            self._lock,
+            self._changed,
+            self._stop,
             self.max_lag,
             self.clock,
             self._wait_for,
@@ -144,7 +139,7 @@ class Shell:
     def start(self) -> None:
         """Start the lanes; they finish what an earlier run of the query has left behind."""
         self.checkpoint.sweep_orphans()
-        self._act(self.engine.start())
+        self._acting.act(self.engine.start())
         if self.threaded:
             self._start_thread("loop", self._loop)
         self._wait_for(lambda: not self.engine.missing(), time.monotonic() + self.lane_start_s)
@@ -157,7 +152,7 @@ class Shell:
         """
         if self.threaded:
             self._start_thread("publish", self.publisher.keep_publishing)
-            self._start_thread("ticks", self._keep_ticking)
+            self._start_thread("ticks", self.intake.keep_ticking)
         if self.ends_by_itself:
             deadline = time.monotonic() + self.lane_start_s
             last = self.checkpoint.recover().last_accepted
@@ -195,28 +190,7 @@ class Shell:
     def drain(self) -> None:
         """Wait until everything that was accepted is published, and nothing is due that was due when this began."""
         last, now_s = self.checkpoint.last_accepted, self.clock()
-        self._wait_for(lambda: self._is_published(max(last, self.intake.last_tick)) and not self._is_due(now_s))
-
-    def _is_due(self, now_s: float) -> bool:
-        """Tell whether an epoch without rows is wanted, by what lanes say is to be done next."""
-        due, newest = self.engine.due(), self.checkpoint.newest
-        if due is None or newest is None:
-            return False
-        return due.is_reached(EpochTime(newest.epoch + 1, newest.time.watermark_us, round(now_s * 1e6)))
-
-    def _keep_ticking(self) -> None:
-        """Begin an epoch without rows whenever something is due."""
-        while not self._stop.is_set():
-            with self._changed:
-                self._changed.wait_for(lambda: self._stop.is_set() or self._is_due(self.clock()), _TICK_S)
-            self.tick_if_due()
-            self._stop.wait(_TICK_S)
-
-    def tick_if_due(self) -> bool:
-        """Begin an epoch without rows if something is due; return whether one began."""
-        with self._lock:
-            is_due = not self._stop.is_set() and self._is_due(self.clock())
-        return is_due and self.intake.tick()
+        self._wait_for(lambda: self._is_published(max(last, self.intake.last_tick)) and not self.intake.is_due(now_s))
 
     def _is_published(self, epoch: int) -> bool:
         return self.checkpoint.recover().last_published >= epoch
@@ -335,54 +309,13 @@ class Shell:
             with self._changed:
                 actions = self.engine.handle(events, self.clock())
                 self._changed.notify_all()
-            follows = self._act(actions)
+            follows = self._acting.act(actions)
             if any(isinstance(event, Committed) for event in events):  # and what lanes said with it is known
                 self.publisher.up_to = self.checkpoint.frontier
                 self.progress.committed(self.checkpoint.frontier)
             events = follows
             while self._to_tell:
                 self._journal_log(self._to_tell.popleft())
-
-    def _act(self, actions: Sequence[Action]) -> list[Event]:
-        """Do what the engine wants done; return what it is to be told of it."""
-        events: list[Event] = []
-        for action in actions:
-            if isinstance(action, Tell):
-                self.links.send(action.lane, action.token, action.message)
-            elif isinstance(action, Commit):
-                self._commit(action)
-                events.append(Committed())
-            elif isinstance(action, Discard):
-                self.checkpoint.discard(action.files)
-            elif isinstance(action, LookForStrays):
-                self.checkpoint.expect_strays()
-            elif isinstance(action, Progressed):
-                self.progress.lane_done(action.done)
-            elif isinstance(action, FindRoom):
-                events.append(self._room_for(action.lanes))
-            elif isinstance(action, StartLane):
-                self.links.start(action.lane)
-            else:
-                self.links.retire(action.lane)
-                self.progress.lanes_are(self.engine.lanes)
-        return events
-
-    def _commit(self, action: Commit) -> None:
-        if not action.lanes:
-            return
-        epoch, began_s = max(commit.epoch for commit in action.lanes), time.monotonic()
-        self.faults.reach("driver.before-commit", epoch=epoch)
-        self.checkpoint.commit(action.lanes)
-        self.faults.reach("driver.after-commit", epoch=epoch)
-        self._slow_commit.took(time.monotonic() - began_s, self.checkpoint.frontier)
-
-    def _room_for(self, lanes: int) -> Room:
-        spare = self.spare_slots()
-        if lanes > spare:
-            self.log.warning(
-                "the policy wants %d more lanes, and %d task slots are free: it goes on as it is", lanes, max(0, spare)
-            )
-        return Room(lanes, spare)
 
     # --- waiting -------------------------------------------------------------------------------------------------
 
@@ -396,34 +329,11 @@ class Shell:
                     raise self.error
                 if self._stop.is_set():
                     raise StoppedError("the query was stopped")
-                self._refuse_to_wait(deadline)
+                self._lane_start.refuse_to_wait(deadline)
                 if self.threaded:
                     self._changed.wait(_POLL_S)
-            if not self.threaded and not self.publisher.publish_ready() and not self.tick_if_due():
+            if not self.threaded and not self.publisher.publish_ready() and not self.intake.tick_if_due():
                 self._listen()
-
-    def _refuse_to_wait(self, deadline: float) -> None:
-        """Raise if a lane will not come: its job fails time and again, or takes too long. One that loads state may.
-
-        Once the query runs, others adopt the slots of a lane that does not come, as long as there are others.
-        """
-        missing = self.engine.missing()
-        module = next(filter(None, map(self.links.missing_module, missing)), None)
-        if module is not None:
-            raise EvenflowError(
-                f"the Python of Spark's executors has no module {module!r}: install it there (pip install in their "
-                f"image, or an environment sent along with spark.archives), or send it with --py-files {module}.zip "
-                f"if what it needs itself is there. See docs/deploy.md"
-            )
-        needs_all = deadline < math.inf or len(missing) == len(self.controller.table.lanes)
-        hopeless = [lane for lane in missing if needs_all and self.links.failures_in_a_row(lane) >= _HOPELESS]
-        late = [lane for lane in missing if not self.links.has_come(lane) and time.monotonic() > deadline]
-        if hopeless or late:
-            said = self.links.last_failure((hopeless or late)[0])
-            raise EvenflowError(
-                f"lanes {hopeless or late} do not start (waited up to {self.lane_start_s:g} s). Spark says: "
-                f"{said or 'nothing; are all task slots taken by other jobs?'}"
-            )
 
     def _guarded(self, run: Callable[[], None]) -> None:
         """Run a thread; what ends it ends the query."""
