@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from evenflow.control import ControllerOptions
+from evenflow.control import BalancerOptions
 from evenflow.control.window_json import read_window_json
 from evenflow.model.slots import FloatArray
 from evenflow.policies import policy_named
@@ -25,7 +25,7 @@ from papers.spark_runs.run import SparkRun, SparkScenario, local_spark, run_on_s
 from papers.spark_runs.workload import HotPhase
 
 LANES, SLOTS, CAPACITY, RATE, SHARE = 4, 64, 2_000.0, 4_400.0, 0.6
-BRAKES = ControllerOptions(settle_windows=1, warm_up_windows=2)  # what Spark has by default
+BRAKES = BalancerOptions(settle_windows=1, warm_up_windows=2)  # what Spark has by default
 STEP_S = 0.05
 
 

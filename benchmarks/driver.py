@@ -1,6 +1,6 @@
 """What the driver costs per epoch: `python -m benchmarks.driver [--lanes 100 --slots 10000] [--json FILE]`.
 
-The engine, the controller and the checkpoint are the real ones; lanes, source, sink and store are played in the same
+The engine, the balancer and the checkpoint are the real ones; lanes, source, sink and store are played in the same
 process (`benchmarks.played`) and their own time is taken off. CPU seconds, so other load on the machine hardly counts.
 `--memory` tells what the driver keeps after 2,000 epochs and after 20,000; `--profile` what takes its time.
 """
@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.played import CountedStorage, PlayedLanes, PlayedSource, PlayedTime
-from evenflow.control import Controller, ControllerOptions
+from evenflow.control import Balancer, BalancerOptions
 from evenflow.control.journal import Journal
 from evenflow.engine import Engine
 from evenflow.lane import LaneConfig
@@ -85,15 +85,15 @@ class Stage:
         checkpoint.take_over()
         policy = policy_named(self.policy)
         table = starting_table(policy, self.slots, range(self.lanes))
-        controller = Controller(table, policy, strategy_named("sudden"), ControllerOptions(), Journal.of_query())
+        balancer = Balancer(table, policy, strategy_named("sudden"), BalancerOptions(), Journal.of_query())
         links = cast("Any", PlayedLanes(self.played))
         operator = cast("Any", None)
         self.shell = Shell(
             spark=cast("Any", None),
             checkpoint=checkpoint,
-            controller=controller,
+            balancer=balancer,
             links=links,
-            engine=Engine(checkpoint, controller),
+            engine=Engine(checkpoint, balancer),
             router=cast("Any", PlayedSource(self.played, np.random.default_rng(1), self.active)),
             sink=cast("Any", NoSink()),
             progress=Progress("id", None),
@@ -112,7 +112,7 @@ class Stage:
         self.shell.drain()
 
     def _move(self) -> None:
-        table, rng = self.shell.controller.table, np.random.default_rng(self.epoch)
+        table, rng = self.shell.balancer.table, np.random.default_rng(self.epoch)
         chosen = rng.choice(self.slots, max(1, self.slots // 100), replace=False).tolist()
         self.shell.request(
             [Move(slot, int(table.owners[slot]), (int(table.owners[slot]) + 1) % self.lanes) for slot in chosen]

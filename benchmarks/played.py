@@ -1,6 +1,6 @@
 """Lanes and a source that only answer, for measuring what the driver does: `benchmarks.driver` uses them.
 
-Engine, shell, controller and checkpoint are the real ones, and so are the messages, which are encoded and decoded
+Engine, shell, balancer and checkpoint are the real ones, and so are the messages, which are encoded and decoded
 as on a socket. A played lane reads and writes no file and folds no row: it says what a lane with that input would say.
 What it takes to say so is counted (`own_s`), so that it can be taken off the process's time.
 """

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from evenflow.control import Controller, ControllerOptions
+from evenflow.control import Balancer, BalancerOptions
 from evenflow.migration.strategies import Sudden
 from evenflow.model import RoutingTable
 from evenflow.policies.autoflow import AutoFlow
@@ -45,9 +45,9 @@ def stream_of(records: int, seed: int = 1) -> RecordStream:
 def timed(name: str, wire: Callable[..., Any], stream: RecordStream) -> dict[str, Any]:
     """Run one protocol and time it, checks included."""
     table = RoutingTable(np.repeat(np.arange(LANES), SLOTS_PER_LANE), tuple(range(LANES)))
-    controller = Controller(table, AutoFlow(), Sudden(), ControllerOptions(window_epochs=5))
+    balancer = Balancer(table, AutoFlow(), Sudden(), BalancerOptions(window_epochs=5))
     started = time.perf_counter()
-    result = wire(stream, Plant(table), controller).run()
+    result = wire(stream, Plant(table), balancer).run()
     seconds = time.perf_counter() - started
     return {
         "protocol": name,

@@ -1,4 +1,4 @@
-"""Runs a scenario on the message simulator: AutoFlow's protocol, its policy, the real controller."""
+"""Runs a scenario on the message simulator: AutoFlow's protocol, its policy, the real balancer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from evenflow.control import Controller, ControllerOptions, Journal
+from evenflow.control import Balancer, BalancerOptions, Journal
 from evenflow.migration.strategies import Sudden
 from evenflow.model.slots import FloatArray, IntArray
 from evenflow.policies.autoflow import AutoFlow
@@ -26,7 +26,7 @@ LATENCY_EVERY, THROUGHPUT_EVERY = 100, 1_000
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ScenarioRun:
-    """A scenario, what its run gave, and the controller's journal."""
+    """A scenario, what its run gave, and the balancer's journal."""
 
     scenario: Scenario
     result: Result
@@ -102,19 +102,19 @@ def plant_of(scenario: Scenario, seed: int, **changes: Any) -> Plant:
     return Plant(scenario.table, SECOND // scenario.capacity, period, timing, seed=seed, **changes)
 
 
-def controller_of(scenario: Scenario) -> Controller:
-    """Return the controller with AutoFlow's policy, or one that never moves anything."""
+def balancer_of(scenario: Scenario) -> Balancer:
+    """Return the balancer with AutoFlow's policy, or one that never moves anything."""
     policy = AutoFlow(scenario.factor) if scenario.balancing else Static()
     # One decision after the other, as the results on record: which pair is relieved next is decided when all is still.
-    options = ControllerOptions(window_epochs=scenario.window_epochs, overlap=False)
-    return Controller(scenario.table, policy, Sudden(), options, Journal())
+    options = BalancerOptions(window_epochs=scenario.window_epochs, overlap=False)
+    return Balancer(scenario.table, policy, Sudden(), options, Journal())
 
 
 def simulate(
     scenario: Scenario, seed: int, wire: Callable[..., Any] = autoflow_run, stream: RecordStream | None = None
 ) -> ScenarioRun:
     """Run a scenario; `wire` is the protocol, AutoFlow's unless told otherwise."""
-    controller = controller_of(scenario)
+    balancer = balancer_of(scenario)
     records = stream_of(scenario, seed) if stream is None else stream
-    result = wire(records, plant_of(scenario, seed), controller).run()
-    return ScenarioRun(scenario, result, controller.journal)
+    result = wire(records, plant_of(scenario, seed), balancer).run()
+    return ScenarioRun(scenario, result, balancer.journal)

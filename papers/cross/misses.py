@@ -51,7 +51,7 @@ class Conduct:
     """What a policy did in one run.
 
     `moves`: how many slots changed hands. `stopped_s`: how long no lane served anything. `longest_s`: how long the
-    longest plan took from its decision to its last move; the controller decides nothing else meanwhile. `first_s`: when
+    longest plan took from its decision to its last move; the balancer decides nothing else meanwhile. `first_s`: when
     the first move began after the load became what it is; infinite if none did. `put_off`: how many plans were carried
     out in part, so that lanes could work before the next stop.
     """

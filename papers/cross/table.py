@@ -11,7 +11,7 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from evenflow.control import ControllerOptions
+from evenflow.control import BalancerOptions
 from evenflow.migration import STRATEGIES, strategy_named
 from evenflow.policies import POLICIES, policy_named, starting_table
 from evenflow.sim.quantum import Cluster, Timeline, Way
@@ -133,7 +133,7 @@ def cluster_of(policy: str, way: Way, strategy: str, load: str, seed: int) -> Cl
     chosen = policy_named(policy)
     table = starting_table(chosen, SLOTS, range(LANES))
     # Here records come one by one; and all policies decide when all is still, as some of them have to.
-    options = ControllerOptions(whole_epochs=False, overlap=False)
+    options = BalancerOptions(whole_epochs=False, overlap=False)
     return cluster_under(scenario(load, way, table, seed), chosen, strategy_named(strategy), options, seed)
 
 

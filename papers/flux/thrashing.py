@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from evenflow.control import ControllerOptions
+from evenflow.control import BalancerOptions
 from evenflow.migration import strategy_named
 from evenflow.plot.picture import Panel, Picture, Series
 from evenflow.policies import policy_named
@@ -36,7 +36,7 @@ _EPOCH_S = 0.5  # a usual micro-batch; `even` gets no other setting
 
 def _even(scenario: Scenario, seed: int) -> float:
     """Return the mean throughput under evenflow's own policy, strategy and brakes, as a query has them by default."""
-    brakes = ControllerOptions(settle_windows=1, warm_up_windows=2, overlap=False)  # Flux moves in rounds
+    brakes = BalancerOptions(settle_windows=1, warm_up_windows=2, overlap=False)  # Flux moves in rounds
     timeline = simulate(
         longer_epochs(scenario, _EPOCH_S), policy_named("even"), strategy_named("paced"), brakes, seed=seed
     )

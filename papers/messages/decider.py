@@ -1,4 +1,4 @@
-"""Who decides what moves in a run: the real controller, or a script that says what moves at which epoch."""
+"""Who decides what moves in a run: the real balancer, or a script that says what moves at which epoch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from evenflow.model import ControlMessage, Epoch, LoadReport, Move
 
 
 class Decider(Protocol):
-    """What the protocols need of `evenflow.control.Controller`, which is one."""
+    """What the protocols need of `evenflow.control.Balancer`, which is one."""
 
     def next_epoch(self, epoch: Epoch, at_s: float = 0.0) -> ControlMessage:
         """Return the control message of an epoch."""
@@ -23,7 +23,7 @@ class Decider(Protocol):
 
 
 class Script:
-    """Moves given beforehand, by epoch; it keeps what it is told. Moves may overlap, which a controller avoids."""
+    """Moves given beforehand, by epoch; it keeps what it is told. Moves may overlap, which a balancer avoids."""
 
     def __init__(self, moves: Mapping[Epoch, Sequence[Move]] | None = None) -> None:
         """Plan `moves`."""

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from evenflow.control import Controller
+from evenflow.control import Balancer
 from evenflow.lane.messages import Work
 from evenflow.migration.strategies import QueuedStep, Sudden
 from evenflow.model import Epoch, LaneId, Move, SlotId
@@ -160,7 +160,7 @@ class EngineRun:
         state = whole_state(states, None)
         world.checker.require(state, world.fold)
         served_at, served_by = world.checker.columns()
-        owners = tuple(query.controller.table.owners.tolist())
+        owners = tuple(query.balancer.table.owners.tolist())
         checker, events = world.checker, query.agenda.events
         return Result(world.stream, served_at, served_by, state, world.trace, owners, events, checker.overtaken)
 
@@ -168,7 +168,7 @@ class EngineRun:
 def engine_run(
     stream: RecordStream,
     plant: Plant,
-    decider: Controller | Script | None = None,
+    decider: Balancer | Script | None = None,
     *,
     at_once: bool = True,
     max_lag: int | None = None,
@@ -176,13 +176,13 @@ def engine_run(
     """Wire a query. What a script says is asked for by hand: a move waits for those that are in its way."""
     world, parts = World(stream, plant), Parts()
     world.checker.holder = [NOBODY] * stream.slots
-    controller = decider if isinstance(decider, Controller) else Controller(plant.table, Static(), Sudden())
+    balancer = decider if isinstance(decider, Balancer) else Balancer(plant.table, Static(), Sudden())
     if isinstance(decider, Script) and decider.moves:
-        controller.queue([QueuedStep(tuple(moves), epoch) for epoch, moves in sorted(decider.moves.items())])
+        balancer.queue([QueuedStep(tuple(moves), epoch) for epoch, moves in sorted(decider.moves.items())])
     timing = plant.timing
     delays = drawn_delays(world.rng, *timing.data)
     query = PlayedQuery(
-        controller,
+        balancer,
         _Records(world, parts),
         _Folding(world, parts),
         plant.period / SECOND,

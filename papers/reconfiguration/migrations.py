@@ -1,7 +1,7 @@
 """One migration in the simulator: bins go from some workers to more, as one strategy has it; and what that does.
 
 The prices are those recommended for the paper's unstated ones (LR-P10): a step keeps the workers of its bins from
-serving for 0.8 us per key and 0.1 ms. The plan is queued ahead of time (LR-M6) with the real controller.
+serving for 0.8 us per key and 0.1 ms. The plan is queued ahead of time (LR-M6) with the real balancer.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from evenflow.control import Controller, ControllerOptions, Journal
+from evenflow.control import Balancer, BalancerOptions, Journal
 from evenflow.control.journal import PhaseChanged
 from evenflow.migration import Phase, Step, scheduled, steps_between, strategy_named
 from evenflow.model import RoutingTable
@@ -64,11 +64,11 @@ class Migration:
     def run(self, strategy: str | None) -> MigrationRun:
         """Migrate by `strategy`; None never migrates."""
         before = self.tables[0]
-        controller = Controller(before, policy_named("static"), strategy_named("sudden"), ControllerOptions(history=1))
+        balancer = Balancer(before, policy_named("static"), strategy_named("sudden"), BalancerOptions(history=1))
         if strategy is not None:
             first, every = round(self.start_s / self.epoch_s), round(self.every_s / self.epoch_s)
-            controller.queue(scheduled(self.steps(strategy), first, every))
-        cluster = Cluster(self._scenario(before), controller, np.random.default_rng(0))
+            balancer.queue(scheduled(self.steps(strategy), first, every))
+        cluster = Cluster(self._scenario(before), balancer, np.random.default_rng(0))
         left = cluster.scenario.steps
         while left:
             if strategy is not None and _is_at_rest(cluster):
@@ -187,7 +187,7 @@ class MigrationRun:
 
 def _is_at_rest(cluster: Cluster) -> bool:
     """Whether all is carried out and no more waits than came in the last step."""
-    if cluster.controller.planned or cluster.controller.in_flight:
+    if cluster.balancer.planned or cluster.balancer.in_flight:
         return False
     rate = float(cluster.scenario.arrivals.rates(cluster.now_s).sum())
     return float(cluster.counts.waiting.sum()) <= rate * cluster.scenario.step_s

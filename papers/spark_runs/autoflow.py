@@ -57,7 +57,7 @@ def _on_spark(scenario: Scenario, settings: Settings, *, balancing: bool) -> Spa
         max_lag=4 if balancing else _UNBOUNDED,
         keys=scenario.reducers * scenario.slots_per_reducer * scenario.keys_per_slot,
         seed=settings.seed,
-        controller={"window_epochs": window, "settle_windows": 0, "warm_up_windows": 1},
+        balancer={"window_epochs": window, "settle_windows": 0, "warm_up_windows": 1},
     )
 
 

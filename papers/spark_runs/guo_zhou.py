@@ -125,7 +125,7 @@ def _traded(settings: Settings) -> dict[str, Traded]:
                 strategy="sudden",
                 keys=_KEYS,
                 seed=settings.seed,
-                controller={"settle_windows": 0, "warm_up_windows": seen, "history": seen},
+                balancer={"settle_windows": 0, "warm_up_windows": seen, "history": seen},
                 drain=True,
                 shares=shares,
                 file_s=_WINDOW_S,
@@ -436,7 +436,7 @@ def _ramp(name: str, most: int, stage_s: float, settings: Settings) -> SparkScen
         max_lag=8,
         keys=_STAGE_KEYS,
         seed=settings.seed,
-        controller={"settle_windows": 0, "warm_up_windows": 1, "history": _PERIOD},
+        balancer={"settle_windows": 0, "warm_up_windows": 1, "history": _PERIOD},
         actions=[  # where lanes are added, the policy decides afresh, as in the simulator
             *(decide_by(policy, start) for start in starts),
             *((start - _AHEAD_S, methodcaller("resize", at + 2)) for at, start in enumerate(starts[1:])),
@@ -464,7 +464,7 @@ def _elastic(worth: Sequence[int], stage_s: float, settings: Settings) -> SparkS
         max_lag=8,
         keys=_STAGE_KEYS,
         seed=settings.seed,
-        controller={
+        balancer={
             "settle_windows": 0,
             "warm_up_windows": 1,
             "cooldown_windows": 2,  # what waited for a slot that moved is counted with the next window, as if more came

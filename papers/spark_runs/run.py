@@ -69,7 +69,7 @@ class SparkScenario:
     max_lag: int = 4
     keys: int = 1_000
     seed: int = 1
-    controller: Mapping[str, Any] = field(default_factory=dict)
+    balancer: Mapping[str, Any] = field(default_factory=dict)
     first_table: RoutingTable | None = None
     actions: Sequence[tuple[float, Callable[[Query], None]]] = ()
     keys_per_second: float | None = None
@@ -309,7 +309,7 @@ def _started(spark: SparkSession, scenario: SparkScenario, feed: PhasedFeed, fol
             strategy=_FirstAtOnce(strategy_named(scenario.strategy)) if scenario.first_table else scenario.strategy,
             handover=handover,
             max_lag=scenario.max_lag,
-            **scenario.controller,
+            **scenario.balancer,
         )
         .writeStream.format("noop")
         .option("checkpointLocation", str(folder / "checkpoint"))

@@ -5,7 +5,7 @@
     rows ─key─▶ slot ─▶ routing table ─▶ block log ─▶ lane ─▶ operator + slot state ─▶ output
                              ▲                          │ records, busy time, pending, state bytes
                              │ control message          ▼
-                      strategy ◀─ controller ◀─ policy ◀─ load window ◀─ load report
+                      strategy ◀─ balancer ◀─ policy ◀─ load window ◀─ load report
                                      └─▶ journal ─▶ progress, dashboard, plots, tests
 """
 
@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from evenflow.control import Controller, ControllerOptions, Plan, plan_moves
+from evenflow.control import Balancer, BalancerOptions, Plan, plan_moves
 from evenflow.errors import EvenflowError, InputError, MissingNameError, PolicyError
 from evenflow.migration import strategy_named
 from evenflow.model import LaneLoad, LoadView, LoadWindow, Move, RoutingTable, SlotLoads
@@ -50,8 +50,8 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Controller",
-    "ControllerOptions",
+    "Balancer",
+    "BalancerOptions",
     "EvenflowError",
     "InputError",
     "LaneLoad",

@@ -23,8 +23,8 @@ FULL = (1, 50, 1, 1, 1, 1, 1, 1)  # lane 0 takes nothing
 
 
 def without_lane_3(story: Story, weights: Sequence[float] | None = None) -> None:
-    story.controller.lane_lost(3)
-    story.controller.lane_gone(3, weights)
+    story.balancer.lane_lost(3)
+    story.balancer.lane_gone(3, weights)
 
 
 class TestGone:
@@ -32,27 +32,27 @@ class TestGone:
         story = Story()
         story.run()  # busy time: lane 0 has 0.15, 1 has 0.11, 2 has 0.07
         without_lane_3(story)
-        assert story.controller.adoption_waits
+        assert story.balancer.adoption_waits
         moves = story.begin()
         assert moves == (Move(6, 3, 2), Move(7, 3, 2))
         assert {move.reason for move in moves} == {"lane 3 is gone"}
         assert story.phases == {6: Phase.RECOVERING, 7: Phase.RECOVERING}, "there is no handoff to wait for"
-        assert not story.controller.adoption_waits
-        assert story.controller.table.lanes == (0, 1, 2)
+        assert not story.balancer.adoption_waits
+        assert story.balancer.table.lanes == (0, 1, 2)
         assert [entry.gone for entry in story.of(LanesChanged)] == [(), (3,), ()]
 
     def test_they_can_go_at_once_without_an_epoch(self) -> None:
         story = Story([HOT])
         story.run(2)
         without_lane_3(story, FULL)
-        begun = story.controller.adopt()
+        begun = story.balancer.adopt()
         assert {(life.move.slot, life.move.source, life.phase) for life in begun} == {
             (0, 0, Phase.ANNOUNCED),  # on its way there, and still where it was
             (6, 3, Phase.RECOVERING),
             (7, 3, Phase.RECOVERING),
         }
         assert {life.epoch for life in begun} == {story.epoch}
-        assert story.controller.table.lanes == (0, 1, 2)
+        assert story.balancer.table.lanes == (0, 1, 2)
         assert 3 not in story.owners
         assert story.begin() == ()
         story.settle()
@@ -60,18 +60,18 @@ class TestGone:
 
     def test_a_source_that_still_has_a_slot_that_is_passed_on_is_not_let_go(self) -> None:
         story = Story()
-        table = story.controller.table
-        story.controller.resize(table.apply([Move(0, 0, 3), Move(1, 0, 1)]).with_lanes([1, 2, 3]))
+        table = story.balancer.table
+        story.balancer.resize(table.apply([Move(0, 0, 3), Move(1, 0, 1)]).with_lanes([1, 2, 3]))
         story.begin()
         without_lane_3(story)
-        story.controller.adopt()
+        story.balancer.adopt()
         assert story.ack(1, Event.INSTALLED) is None
         assert story.settle() == LaneWish(retire=(0,))
 
     def test_weights_may_be_given(self) -> None:
         story = Story()
         story.run()
-        story.controller.lane_gone(3, weights=[0, 0, 5, 5, 9, 9, 1, 1])
+        story.balancer.lane_gone(3, weights=[0, 0, 5, 5, 9, 9, 1, 1])
         assert {move.target for move in story.begin()} == {0}
 
     def test_then_windows_are_complete_without_it(self) -> None:
@@ -86,19 +86,19 @@ class TestGone:
     def test_they_wait_for_nobody_not_even_for_lanes_in_other_moves_or_bytes(self) -> None:
         story = Story(max_bytes_in_flight=100, overlap=False, copy_ahead_bytes=1)
         story.run()
-        story.controller.request([ELSEWHERE])
-        story.controller.prepared(ELSEWHERE.slot)
+        story.balancer.request([ELSEWHERE])
+        story.balancer.prepared(ELSEWHERE.slot)
         assert story.begin() == (ELSEWHERE,)
         without_lane_3(story)
-        assert story.controller.to_prepare() == ()
+        assert story.balancer.to_prepare() == ()
         assert story.begin() == (Move(6, 3, 1), Move(7, 3, 1)), "lane 1 still gives slot 2"
 
     def test_plans_with_it_are_dropped_and_others_are_not(self) -> None:
         story = Story(strategy="sudden")
         for moves in ([HOT], [Move(6, 3, 0)], [ELSEWHERE]):
-            story.controller.request(moves, not_before=5)
+            story.balancer.request(moves, not_before=5)
         without_lane_3(story)
-        assert story.controller.planned == (Move(6, 3, 0), Move(7, 3, 1), ELSEWHERE)
+        assert story.balancer.planned == (Move(6, 3, 0), Move(7, 3, 1), ELSEWHERE)
 
     @pytest.mark.parametrize("event", [None, Event.HANDED_OFF, Event.HANDOFF_DAMAGED])
     def test_a_slot_on_its_way_there_is_passed_on(self, event: Event | None) -> None:
@@ -131,12 +131,12 @@ class TestGone:
     def test_whatever_happens_until_the_next_epoch_they_are_not_left_there(self) -> None:
         story = Story()
         story.run()
-        story.controller.lanes_changed(range(5))
+        story.balancer.lanes_changed(range(5))
         without_lane_3(story)
-        assert {move.target for move in story.controller.planned} == {4}, "which has nothing yet"
-        story.controller.lane_lost(3)
-        story.controller.lane_lost(4)
-        story.controller.lanes_changed(range(4))
+        assert {move.target for move in story.balancer.planned} == {4}, "which has nothing yet"
+        story.balancer.lane_lost(3)
+        story.balancer.lane_lost(4)
+        story.balancer.lanes_changed(range(4))
         assert [move.slot for move in story.begin()] == [6, 7]
         assert 3 not in story.owners
 
@@ -149,42 +149,42 @@ class TestGone:
         story.report_all()
         assert len(story.policy.asked) == 1
         assert story.begin() == ()
-        assert story.controller.table.lanes == (0, 1, 2)
+        assert story.balancer.table.lanes == (0, 1, 2)
 
     def test_two_lanes_at_once_give_nothing_to_each_other(self) -> None:
         story = Story()
         story.run()
         for lane in (3, 2):
-            story.controller.lane_lost(lane)
-            story.controller.lane_gone(lane)
+            story.balancer.lane_lost(lane)
+            story.balancer.lane_gone(lane)
         assert Counter(move.source for move in story.begin()) == {2: 2, 3: 2}
         assert set(story.owners) == {0, 1}
-        assert story.controller.table.lanes == (0, 1)
+        assert story.balancer.table.lanes == (0, 1)
 
     def test_one_after_the_other(self) -> None:
         story = Story()
         story.run()
         without_lane_3(story)
         story.begin()
-        story.controller.lane_lost(2)
-        story.controller.lane_gone(2)  # which was to have slots 6 and 7
+        story.balancer.lane_lost(2)
+        story.balancer.lane_gone(2)  # which was to have slots 6 and 7
         assert sorted(move.slot for move in story.begin()) == [4, 5, 6, 7]
         story.settle()
         assert set(story.owners) == {0, 1}
 
     def test_the_last_lane_is_waited_for(self) -> None:
         story = Story(lanes=1)
-        story.controller.lane_lost(0)
-        story.controller.lane_gone(0)
+        story.balancer.lane_lost(0)
+        story.balancer.lane_gone(0)
         assert story.begin() == ()
         assert story.refusals == [Refusal.LAST_LANE]
 
     def test_twice_is_once(self) -> None:
         story = Story()
         without_lane_3(story)
-        story.controller.lane_gone(3)
+        story.balancer.lane_gone(3)
         story.begin()
-        story.controller.lane_gone(3)
+        story.balancer.lane_gone(3)
         assert story.begin() == ()
         assert len(story.of(Requested)) == 1
 
@@ -193,12 +193,12 @@ class TestGone:
         story = Story()
         without_lane_3(story)
         with pytest.raises(InputError, match="lane 3 is gone; its slots go to other lanes with the next epoch"):
-            story.controller.request([move])
+            story.balancer.request([move])
 
     def test_lanes_that_are_drained_take_nothing(self) -> None:
         story = Story()
-        table = story.controller.table
-        story.controller.resize(table.apply([Move(4, 2, 0), Move(5, 2, 1)]).with_lanes([0, 1, 3]))
+        table = story.balancer.table
+        story.balancer.resize(table.apply([Move(4, 2, 0), Move(5, 2, 1)]).with_lanes([0, 1, 3]))
         without_lane_3(story)
         assert story.begin() == (Move(6, 3, 0), Move(7, 3, 1))
         assert story.settle() is None
@@ -208,8 +208,8 @@ class TestGone:
     def test_a_resize_meanwhile_does_not_call_it_off(self) -> None:
         story = Story()
         without_lane_3(story)
-        table = story.controller.table
-        story.controller.resize(table.apply([Move(4, 2, 0), Move(5, 2, 1)]).with_lanes([0, 1, 3]))
+        table = story.balancer.table
+        story.balancer.resize(table.apply([Move(4, 2, 0), Move(5, 2, 1)]).with_lanes([0, 1, 3]))
         assert {move.slot for move in story.begin()} == {6, 7}
         story.settle()
         assert {move.slot for move in story.begin()} == {4, 5}
@@ -220,7 +220,7 @@ class TestGone:
         story.run(2)
         without_lane_3(story)
         assert story.begin() == ()
-        assert story.controller.table.lanes == (0, 1, 2)
+        assert story.balancer.table.lanes == (0, 1, 2)
         assert story.settle() is None
 
 
@@ -229,10 +229,10 @@ class TestBack:
         story = Story()
         story.run()
         without_lane_3(story)
-        story.controller.lane_back(3)
+        story.balancer.lane_back(3)
         assert story.begin() == ()
-        assert story.controller.table.lanes == (0, 1, 2, 3)
-        assert not story.controller.adoption_waits
+        assert story.balancer.table.lanes == (0, 1, 2, 3)
+        assert not story.balancer.adoption_waits
 
     def test_else_it_gets_a_share_again_and_unrelated_plans_stay(self) -> None:
         story = Story()
@@ -240,15 +240,15 @@ class TestBack:
         without_lane_3(story)
         story.begin()
         story.settle()
-        story.controller.request([ELSEWHERE], not_before=9)
-        story.controller.lane_back(3, weights=np.ones(8))
-        assert story.controller.table.lanes == (0, 1, 2, 3)
+        story.balancer.request([ELSEWHERE], not_before=9)
+        story.balancer.lane_back(3, weights=np.ones(8))
+        assert story.balancer.table.lanes == (0, 1, 2, 3)
         moves = story.begin()
         assert [move.target for move in moves] == [3, 3]
         assert {move.reason for move in moves} == {"lane 3 is back and takes its share"}
         story.settle()
         assert Counter(story.owners) == {0: 2, 1: 2, 2: 2, 3: 2}
-        assert story.controller.planned == (ELSEWHERE,)
+        assert story.balancer.planned == (ELSEWHERE,)
 
     def test_while_another_is_gone_it_takes_nothing_from_that_one_as_a_share(self) -> None:
         story = Story()
@@ -256,8 +256,8 @@ class TestBack:
         without_lane_3(story)
         story.begin()
         story.settle()
-        story.controller.lane_gone(2)
-        story.controller.lane_back(3, weights=np.ones(8))
+        story.balancer.lane_gone(2)
+        story.balancer.lane_back(3, weights=np.ones(8))
         reasons = {move.slot: move.reason for move in story.begin()}
         assert {slot for slot, reason in reasons.items() if reason == "lane 2 is gone"} == {4, 5, 6, 7}
         story.settle()
@@ -271,7 +271,7 @@ class TestBack:
         without_lane_3(story)
         story.begin()
         story.settle()
-        story.controller.lane_back(3)
+        story.balancer.lane_back(3)
         asked = len(story.policy.asked)
         story.begin()
         story.settle()
@@ -280,8 +280,8 @@ class TestBack:
 
     def test_a_lane_that_was_only_lost_is_as_before(self) -> None:
         story = Story()
-        story.controller.lane_lost(3)
-        story.controller.lane_back(3)
+        story.balancer.lane_lost(3)
+        story.balancer.lane_back(3)
         assert story.begin() == ()
         assert story.of(Requested) == []
 
@@ -293,7 +293,7 @@ class TestNeverCame:
         assert story.report_all() == LaneWish(add=2)
         story.run(3)
         assert len(story.policy.asked) == 1
-        story.controller.join_failed([4, 5])
+        story.balancer.join_failed([4, 5])
         story.run()
         assert len(story.policy.asked) == 2
         assert story.refusals == [Refusal.LANES_DO_NOT_COME]
@@ -302,6 +302,6 @@ class TestNeverCame:
         story = Story(Proposal((Move(6, 3, 0), Move(7, 3, 1)), retire=(3,)), min_lanes=1)
         story.run(2)
         assert story.settle() == LaneWish(retire=(3,))
-        story.controller.join_failed([4])
+        story.balancer.join_failed([4])
         story.run()
         assert len(story.policy.asked) == 1

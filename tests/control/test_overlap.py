@@ -73,14 +73,14 @@ CASES = [
 def test_what_begins_beside_what(case: Case) -> None:
     story = Story()
     for plan in case.plans:
-        story.controller.queue([QueuedStep(step) for step in plan])
+        story.balancer.queue([QueuedStep(step) for step in plan])
     assert [story.begin() for _ in case.then] == case.then
     assert [entry.why for entry in story.of(StepWaits)] == case.waits, "each wait is told once"
     for _ in range(8):
         story.settle()
         story.begin()
     story.settle()
-    assert story.controller.planned == () == story.controller.in_flight, "every plan ends"
+    assert story.balancer.planned == () == story.balancer.in_flight, "every plan ends"
 
 
 @pytest.mark.parametrize("strategy", ["fluid", "batched", "paced"])
@@ -88,8 +88,8 @@ def test_a_plan_of_a_strategy_has_one_step_under_way_beside_others(strategy: str
     """Fluid: one move; batched: no lane twice; paced: so many bytes. All of it within the plan."""
     story = Story(strategy=strategy)
     story.run(size=12 << 20)  # more than half of what a step of `paced` may hold
-    story.controller.request([A, A2])
-    story.controller.request([B, B2])
+    story.balancer.request([A, A2])
+    story.balancer.request([B, B2])
     assert story.begin() == (A, B)
     assert story.begin() == ()
     story.ack(A.slot, Event.INSTALLED, epoch=1)
@@ -100,8 +100,8 @@ def test_a_plan_of_a_strategy_has_one_step_under_way_beside_others(strategy: str
 
 def test_without_overlap_one_step_is_under_way() -> None:
     story = Story(overlap=False)
-    story.controller.request([A])
-    story.controller.request([B])
+    story.balancer.request([A])
+    story.balancer.request([B])
     assert [story.begin(), story.begin()] == [(A,), ()]
     story.settle()
     assert story.begin() == (B,)
@@ -109,8 +109,8 @@ def test_without_overlap_one_step_is_under_way() -> None:
 
 def test_a_source_is_free_once_it_has_let_go_even_if_its_target_is_stuck() -> None:
     story = Story()
-    story.controller.request([A])
-    story.controller.request([Move(1, 0, 2)])
+    story.balancer.request([A])
+    story.balancer.request([Move(1, 0, 2)])
     assert story.begin() == (A,)
     assert story.begin() == ()
     story.ack(A.slot, Event.HANDED_OFF, epoch=0)
@@ -120,9 +120,9 @@ def test_a_source_is_free_once_it_has_let_go_even_if_its_target_is_stuck() -> No
 def test_bytes_in_flight_are_those_of_all_plans() -> None:
     story = Story(max_bytes_in_flight=250)
     story.run(size=100)
-    story.controller.request([A])
-    story.controller.request([B, B2])
-    story.controller.request([Move(6, 3, 2)])
+    story.balancer.request([A])
+    story.balancer.request([B, B2])
+    story.balancer.request([Move(6, 3, 2)])
     assert story.begin() == (A, B), "the third one would be too much"
     assert story.begin() == ()
     assert story.refusals == [Refusal.BYTES_IN_FLIGHT], "told once"
@@ -135,8 +135,8 @@ def test_bytes_in_flight_are_those_of_all_plans() -> None:
 def test_one_slot_may_always_go_but_only_if_none_is_on_its_way() -> None:
     story = Story(max_bytes_in_flight=50)
     story.run(size=100)
-    story.controller.request([A])
-    story.controller.request([B])
+    story.balancer.request([A])
+    story.balancer.request([B])
     assert story.begin() == (A,)
     assert story.begin() == ()
     story.settle()
@@ -148,9 +148,9 @@ class TestCopyAhead:
         story = Story(copy_ahead_bytes=1)
         story.run()
         for moves in ([A], [B], [ACROSS]):
-            story.controller.request(moves)
-        assert story.controller.to_prepare() == (A, B)
-        story.controller.prepared(B.slot)
+            story.balancer.request(moves)
+        assert story.balancer.to_prepare() == (A, B)
+        story.balancer.prepared(B.slot)
         assert story.begin() == (B,), "a copy that does not come holds up its own step only"
         assert [entry.why for entry in story.of(StepWaits)] == [
             "waits until lane 1 has loaded slot 0 ahead",
@@ -160,12 +160,12 @@ class TestCopyAhead:
     def test_a_step_that_waits_for_its_own_plan_keeps_nobody_from_being_copied(self) -> None:
         story = Story(strategy="fluid", copy_ahead_bytes=1)
         story.run()
-        story.controller.request([A, Move(3, 1, 2)])
-        story.controller.prepared(A.slot)
+        story.balancer.request([A, Move(3, 1, 2)])
+        story.balancer.prepared(A.slot)
         assert story.begin() == (A,)
-        story.controller.request([B])
-        assert story.controller.to_prepare() == (Move(3, 1, 2), B)
-        story.controller.prepared(B.slot)
+        story.balancer.request([B])
+        assert story.balancer.to_prepare() == (Move(3, 1, 2), B)
+        story.balancer.prepared(B.slot)
         assert story.begin() == (B,)
 
 
@@ -182,7 +182,7 @@ def asked(story: Story) -> list[tuple[int, ...]]:
 def story_of(*answers: Any, **options: Any) -> Story:
     story = Story(**options)
     story.policy = Parts(*answers)
-    story.controller.set_policy(story.policy)
+    story.balancer.set_policy(story.policy)
     return story
 
 
@@ -219,15 +219,15 @@ class TestAskingAboutAPart:
     def test_lanes_of_steps_that_wait_are_not_looked_at(self) -> None:
         story = story_of([A], [self.relief])
         story.run()
-        story.controller.request([Move(7, 3, 1)])
+        story.balancer.request([Move(7, 3, 1)])
         story.run(2)
         assert asked(story) == [(0, 1, 2, 3)], "lane 2 alone is nobody to balance"
 
     def test_a_window_in_which_a_move_completed_is_not_used_for_its_lanes(self) -> None:
         # AF-A26, lane by lane: A settles in window 2-3, B is under way all the time.
         story = story_of(strategy="fluid", window_epochs=2)
-        story.controller.request([A])
-        story.controller.request([Move(6, 3, 2)])
+        story.balancer.request([A])
+        story.balancer.request([Move(6, 3, 2)])
         story.run(3)
         story.ack(A.slot, Event.INSTALLED, epoch=0)
         story.run(3)
@@ -237,7 +237,7 @@ class TestAskingAboutAPart:
         story = story_of(Proposal(), [Move(4, 2, 3)])
         story.run(3)  # 0 and 1 count for all; B is announced with epoch 2, which counts for lanes 0 and 1
         story.settle()  # and a window begins anew after it
-        story.controller.request([Move(0, 0, 1)])
+        story.balancer.request([Move(0, 0, 1)])
         story.run(2)  # 3 and 4 count for lanes 2 and 3
         seen = {view.table.lanes: [window.epochs[0] for window in view.windows] for view in story.policy.asked}
         assert seen[0, 1] == [0, 1, 2]
@@ -251,7 +251,7 @@ class TestAskingAboutAPart:
         story.settle()
         story.run()
         assert [view.memory for view in story.policy.asked] == [None, None, "all"]
-        assert dict(story.controller.not_curable) == {}
+        assert dict(story.balancer.not_curable) == {}
 
     def test_other_lanes_are_not_asked_for_while_some_are_in_moves(self) -> None:
         wish = Proposal((self.relief,), add_lanes=1)
@@ -287,28 +287,28 @@ class TestAskingAboutAPart:
 
     def test_a_plan_by_hand_is_never_given_up(self) -> None:
         story = story_of(strategy="fluid", patience=1)
-        story.controller.request([A, B])
+        story.balancer.request([A, B])
         story.run(9)
-        assert story.controller.planned == (B,)
+        assert story.balancer.planned == (B,)
 
 
 class TestLanesThatGo:
     def test_a_lane_is_let_go_whatever_else_is_under_way(self) -> None:
         story = Story()
-        story.controller.request([A])
+        story.balancer.request([A])
         story.begin()
-        table = story.controller.table.apply([Move(6, 3, 2), Move(7, 3, 2)]).with_lanes([0, 1, 2])
-        assert story.controller.resize(table) is None
+        table = story.balancer.table.apply([Move(6, 3, 2), Move(7, 3, 2)]).with_lanes([0, 1, 2])
+        assert story.balancer.resize(table) is None
         assert story.begin() == (Move(6, 3, 2), Move(7, 3, 2))
         for slot in (6, 7):
             wish = story.ack(slot, Event.INSTALLED)
         assert wish == LaneWish(retire=(3,))
-        assert [life.move for life in story.controller.in_flight] == [A]
+        assert [life.move for life in story.balancer.in_flight] == [A]
 
     def test_each_lane_is_let_go_when_its_own_slots_are_elsewhere(self) -> None:
         story = Story()
         moves = [Move(4, 2, 0), Move(5, 2, 0), Move(6, 3, 1), Move(7, 3, 1)]
-        story.controller.resize(story.controller.table.apply(moves).with_lanes([0, 1]))
+        story.balancer.resize(story.balancer.table.apply(moves).with_lanes([0, 1]))
         story.begin()
         wishes = [story.ack(slot, Event.INSTALLED) for slot in (6, 7, 4, 5)]
         assert wishes == [None, LaneWish(retire=(3,)), None, LaneWish(retire=(2,))]
@@ -317,7 +317,7 @@ class TestLanesThatGo:
 def test_the_journal_says_which_plan_a_move_belongs_to() -> None:
     story = Story([A])
     story.run(2)
-    story.controller.queue(scheduled([(B,), (B2,)]))
+    story.balancer.queue(scheduled([(B,), (B2,)]))
     story.begin()
     story.restart()
     story.settle()

@@ -1,6 +1,6 @@
 """The engine without Spark: lanes live in this process, answer in any order, and die wherever chance will have it.
 
-The engine, the checkpoint, the controller and the lanes' code are the real ones; sockets, tasks and the source are not.
+The engine, the checkpoint, the balancer and the lanes' code are the real ones; sockets, tasks and the source are not.
 A step that nobody can take any more is a deadlock, and reported as one.
 """
 
@@ -20,7 +20,7 @@ from typing import Any, cast
 import msgspec
 import pyarrow as pa
 
-from evenflow.control import Controller, ControllerOptions, ControllerState
+from evenflow.control import Balancer, BalancerOptions, BalancerState
 from evenflow.engine import Engine, Event, Handover
 from evenflow.errors import EvenflowError, InputError
 from evenflow.lane import LaneConfig, LaneWorker
@@ -477,7 +477,7 @@ class World:
 
     def ask_for_moves(self) -> None:
         """Ask for some moves by hand."""
-        table = self.shell.controller.table
+        table = self.shell.balancer.table
         slots = self.rng.sample(range(SLOTS), self.rng.randint(1, SLOTS))
         moves = [Move(slot, int(table.owners[slot]), self.rng.choice(table.lanes)) for slot in slots]
         with contextlib.suppress(InputError):  # a lane that is being stopped takes no more
@@ -527,28 +527,28 @@ class World:
         policy = policy_named(self.policy) if isinstance(self.policy, str) else self.policy
         self.ownership.first_table = initial_table(checkpoint, policy, SLOTS, self.lanes)
         chance = Chance(strikes=self._strikes)
-        controller = Controller.restored(
-            ControllerState(self.ownership.first_table, epoch=checkpoint.recover().last_accepted),
+        balancer = Balancer.restored(
+            BalancerState(self.ownership.first_table, epoch=checkpoint.recover().last_accepted),
             policy,
             strategy_named(self.rng.choice(self.strategies)),
-            ControllerOptions(
+            BalancerOptions(
                 warm_up_windows=1, copy_ahead_bytes=self.rng.choice(self.copy_ahead), min_lanes=1, max_lanes=4
             ),
         )
-        engine = Engine(checkpoint, controller, self.rng.choice(self.handovers), most_losses=1 << 30)
+        engine = Engine(checkpoint, balancer, self.rng.choice(self.handovers), most_losses=1 << 30)
         lanes = Lanes(config, chance, self.rng, self.mischief, self.hangs, self.together, self.met)
         lanes.vanishing = self.vanishing
         if isinstance(self.clock, PlayedClock):
             lanes.clock = self.clock
         lanes.waits_until_s = engine.waits_until_s
         self.ownership.served_by = lambda slot: {
-            int(controller.table.owners[slot]),
-            *(life.move.source for life in controller.in_flight if life.move.slot == slot),
+            int(balancer.table.owners[slot]),
+            *(life.move.source for life in balancer.in_flight if life.move.slot == slot),
         }
         return Shell(
             spark=cast("Any", None),
             checkpoint=checkpoint,
-            controller=controller,
+            balancer=balancer,
             links=cast("LaneLinks", lanes),
             engine=engine,
             router=cast("Router", Source(config.location, self.rng)),

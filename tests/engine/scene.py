@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from evenflow.control import Controller, ControllerOptions
+from evenflow.control import Balancer, BalancerOptions
 from evenflow.engine import (
     Accepted,
     Action,
@@ -87,13 +87,13 @@ class Scene:
         identity = Identity("id", (StageIdentity(("key",), ("int64",), self.slots, Contents("op")),), "update", 0.0)
         self.checkpoint = Checkpoint.open(str(self.place), identity, durable=False)
         self.checkpoint.take_over()
-        self.controller = Controller(
+        self.balancer = Balancer(
             RoutingTable(np.arange(self.slots) * self.lanes // self.slots, tuple(range(self.lanes))),
             policy_named("static"),
             strategy_named("sudden"),
-            ControllerOptions(**self.options),
+            BalancerOptions(**self.options),
         )
-        self.engine = Engine(self.checkpoint, self.controller, self.handover, stages=self.stages)
+        self.engine = Engine(self.checkpoint, self.balancer, self.handover, stages=self.stages)
         self._epoch = self.checkpoint.last_accepted
         self._act(self.engine.start())
 
@@ -221,10 +221,10 @@ class Scene:
     # --- what the driver does ------------------------------------------------------------------------------------
 
     def accept(self, rows: int = 1) -> int:
-        """Accept an epoch with so many rows in each slot, and the moves that the controller wants."""
+        """Accept an epoch with so many rows in each slot, and the moves that the balancer wants."""
         self._epoch += 1
-        message = self.controller.next_epoch(self._epoch)
-        table = self.controller.table
+        message = self.balancer.next_epoch(self._epoch)
+        table = self.balancer.table
         segments = [
             Segment(lane, at, rows * mine.size, tuple(mine.tolist()), (rows,) * mine.size)
             for at, lane in enumerate(table.lanes)
@@ -248,8 +248,8 @@ class Scene:
         return self._epoch
 
     def ask(self, *moves: tuple[int, int], not_before: int = 0) -> None:
-        owners = self.controller.table.owners
-        self.controller.request([Move(slot, int(owners[slot]), lane) for slot, lane in moves], not_before)
+        owners = self.balancer.table.owners
+        self.balancer.request([Move(slot, int(owners[slot]), lane) for slot, lane in moves], not_before)
         self.handle(Asked())
 
     @property

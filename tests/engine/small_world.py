@@ -27,7 +27,7 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
-from evenflow.control import Controller, ControllerOptions
+from evenflow.control import Balancer, BalancerOptions
 from evenflow.engine import Accepted, Action, Asked, Commit, Committed, Engine, Event, Handover, Tell
 from evenflow.engine.units import Place
 from evenflow.lane.events import Joined, Lost, Said
@@ -71,7 +71,7 @@ from evenflow.state.ledger import Ledger
 UNITS, LANES, EPOCHS = 3, 2, 3
 OWNERS = (0, 0, 1)
 # What decides nothing, and what is the same object as another one that counts.
-_SKIPPED = {"controller", "journal", "_records", "_loads", "hot_spots", "_absences", "_left_s", "_now_s", "_planner"}
+_SKIPPED = {"balancer", "journal", "_records", "_loads", "hot_spots", "_absences", "_left_s", "_now_s", "_planner"}
 _SKIPPED |= {"lanes", "units", "handoffs"}
 
 Folded: TypeAlias = tuple[int, ...]  # what a unit's state is: the epochs that were folded into it, in order
@@ -160,13 +160,13 @@ class World:
 
     def __post_init__(self) -> None:
         self.records = Records()
-        self.controller = Controller(
+        self.balancer = Balancer(
             RoutingTable(np.array(OWNERS), tuple(range(LANES))),
             policy_named("static"),
             strategy_named("sudden"),
-            ControllerOptions(copy_ahead_bytes=0 if self.bounds.copy_ahead else None),
+            BalancerOptions(copy_ahead_bytes=0 if self.bounds.copy_ahead else None),
         )
-        self.engine = Engine(self.records, self.controller, self.bounds.handover, most_losses=1 << 30)
+        self.engine = Engine(self.records, self.balancer, self.bounds.handover, most_losses=1 << 30)
         self._act(self.engine.start())
         for lane in range(LANES):
             self.do(("join", lane))
@@ -276,13 +276,13 @@ class World:
 
     def _ask(self, unit: int) -> None:
         self.moves += 1
-        source = int(self.controller.table.owners[unit])
-        self.controller.request([Move(unit, source, 1 - source)])
+        source = int(self.balancer.table.owners[unit])
+        self.balancer.request([Move(unit, source, 1 - source)])
         self._handle(Asked())
 
     def _accept(self) -> None:
         epoch = self.records.last_accepted + 1
-        message, table = self.controller.next_epoch(epoch), self.controller.table
+        message, table = self.balancer.next_epoch(epoch), self.balancer.table
         segments = tuple(
             Segment(lane, at, mine.size, tuple(mine.tolist()), (1,) * mine.size)
             for at, lane in enumerate(table.lanes)
@@ -470,10 +470,10 @@ class World:
 
     def key(self) -> tuple[Any, ...]:
         """Return what the future depends on: two worlds with the same key are one state."""
-        controller = self.controller
+        balancer = self.balancer
         return (
             frozen(self.engine),
-            (controller.planned, controller.in_flight, controller.table.owners.tobytes(), controller.to_prepare()),
+            (balancer.planned, balancer.in_flight, balancer.table.owners.tobytes(), balancer.to_prepare()),
             self.records.slot_versions.tobytes(),
             tuple(self.records.pending),
             tuple((sources.snapshot, sources.changes) for sources in map(self.records.sources, range(UNITS))),

@@ -24,7 +24,7 @@ def time_passes(scene: Scene, seconds: float) -> None:
 
 
 def owners(scene: Scene) -> list[int]:
-    return [int(lane) for lane in scene.controller.table.owners]
+    return [int(lane) for lane in scene.balancer.table.owners]
 
 
 class TestGone:
@@ -61,7 +61,7 @@ class TestGone:
         scene.adopt(1)
         scene.join(0)
         assert not scene.told(0, Adopt)
-        assert scene.controller.table.lanes == (0, 1)
+        assert scene.balancer.table.lanes == (0, 1)
         scene.accept()
         assert sorted(owners(scene)) == [0, 0, 1, 1]
         scene.done(1)
@@ -77,7 +77,7 @@ class TestGone:
         scene.lose(1)
         assert scene.engine.waits_until_s() == math.inf
         time_passes(scene, 10 * LANE_GRACE_S)
-        assert scene.controller.table.lanes == (0, 1)
+        assert scene.balancer.table.lanes == (0, 1)
         scene.join(1)
         assert scene.engine.waits_until_s() <= scene.now_s
         time_passes(scene, 0)
@@ -97,8 +97,8 @@ class TestGone:
             for lane in (0, 1):
                 scene.answer(lane)
         assert scene.versions == [1] * 6
-        assert Phase.PASSED_ON in {entry.after for entry in scene.controller.journal.of(PhaseChanged)}
-        assert scene.controller.in_flight == ()
+        assert Phase.PASSED_ON in {entry.after for entry in scene.balancer.journal.of(PhaseChanged)}
+        assert scene.balancer.in_flight == ()
 
     def test_one_that_was_to_go_there_and_need_not_stays(self, tmp_path: Path) -> None:
         scene = Scene.ready(tmp_path, handover="at the timestamp")
@@ -112,7 +112,7 @@ class TestGone:
         while scene.answer(1):
             pass
         assert scene.versions == [2] * 4
-        assert scene.controller.in_flight == ()
+        assert scene.balancer.in_flight == ()
 
     def test_an_epoch_that_was_announced_and_not_accepted_changes_nothing(self, tmp_path: Path) -> None:
         """It may wait for lanes to catch up, so for the very units that it moves."""
@@ -136,7 +136,7 @@ class TestGone:
             for lane in (1, 2):
                 scene.answer(lane)
         assert scene.checkpoint.frontier == 1
-        assert scene.controller.in_flight == ()
+        assert scene.balancer.in_flight == ()
         assert 0 not in owners(scene)
 
 
@@ -147,11 +147,11 @@ class TestNeverCame:
         scene.handle()
         assert scene.engine.missing() == []
         scene.join(2)
-        assert [*scene.controller.table.lanes] == [0, 1]
+        assert [*scene.balancer.table.lanes] == [0, 1]
         time_passes(scene, LANE_START_S)
         assert scene.retired == [3]
-        assert [*scene.controller.table.lanes] == [0, 1, 2]
-        assert [entry.refusal for entry in scene.controller.journal.of(Refused)] == [Refusal.LANES_DO_NOT_COME]
+        assert [*scene.balancer.table.lanes] == [0, 1, 2]
+        assert [entry.refusal for entry in scene.balancer.journal.of(Refused)] == [Refusal.LANES_DO_NOT_COME]
         scene.engine.resize(4, 4, scene.now_s)
         scene.accept()
         assert 2 in owners(scene)
@@ -180,7 +180,7 @@ class TestWaiting:
         scene.adopt(1)
         scene.now_s += 1.0
         reports: list[LoadReport] = []
-        scene.controller.report = reports.append  # type: ignore[method-assign,assignment]
+        scene.balancer.report = reports.append  # type: ignore[method-assign,assignment]
         scene.done(2, seconds=4.0, idle_s=5.0)
         assert [(report.lane.lane, report.lane.idle_s) for report in reports] == [(2, 5.0)]
 
@@ -193,7 +193,7 @@ def test_a_world_whose_lanes_stay_away(tmp_path: Path, seed: int) -> None:
         world.run(world.rows())
         world.ask_for_moves()
         if at % 3 == 0:
-            world.links.kill(rng.choice(world.shell.controller.table.lanes))
+            world.links.kill(rng.choice(world.shell.balancer.table.lanes))
         if at % 10 == 9:
             world.resize()
     world.finish()

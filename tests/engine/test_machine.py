@@ -23,12 +23,12 @@ from tests.engine.scene import Scene, folded
 
 
 def settled(scene: Scene) -> list[int]:
-    return [entry.move.slot for entry in scene.controller.journal.of(PhaseChanged) if entry.after is Phase.SETTLED]
+    return [entry.move.slot for entry in scene.balancer.journal.of(PhaseChanged) if entry.after is Phase.SETTLED]
 
 
 def costs(scene: Scene, first: int = 0) -> dict[int, list[int]]:
     """Return what each slot cost by the windows from an epoch on, in rows of the epoch that closes each."""
-    windows = [window for window, _ in scene.controller.journal.windows]
+    windows = [window for window, _ in scene.balancer.journal.windows]
     return {window.epochs[1]: window.slots.records.tolist() for window in windows if window.epochs[0] >= first}
 
 
@@ -91,7 +91,7 @@ class TestPace:
         scene.done(2)  # epoch 0; epoch 1 is over: nobody will ask the lane for it
         assert not scene.told(2, Work)
         assert costs(scene) == {0: [1, 1], 1: [1, 1]}
-        last, _ = scene.controller.journal.windows[-1]
+        last, _ = scene.balancer.journal.windows[-1]
         assert [lane.utilisation for lane in last.lanes][2] == 0.0
 
 
@@ -106,7 +106,7 @@ class TestPending:
         assert scene.engine.pending_rows().tolist() == [6, 6, 0, 0]
         scene.done(0)
         scene.done(0)
-        first, second = (window for window, _ in scene.controller.journal.windows)
+        first, second = (window for window, _ in scene.balancer.journal.windows)
         assert first.slots.pending.tolist() == [5, 5, 0, 0]
         assert second.slots.pending.tolist() == [3, 3, 0, 0]
         assert [lane.queue for lane in first.lanes] == [10, 0]
@@ -119,7 +119,7 @@ class TestPending:
         scene.accept(rows=4)
         scene.done(0)
         scene.done(1)
-        window, _ = scene.controller.journal.windows[0]
+        window, _ = scene.balancer.journal.windows[0]
         assert window.slots.records.tolist() == [0] * 4
         assert window.slots.pending.tolist() == [4] * 4
 
@@ -159,7 +159,7 @@ class TestNotCurable:
 
     def test_the_lane_of_a_slot_is_asked_for_its_key_now_and_then(self, tmp_path: Path) -> None:
         scene = Scene.ready(tmp_path)
-        scene.controller.set_policy(Hopeless(3))
+        scene.balancer.set_policy(Hopeless(3))
         assert self.epoch(scene) == [(), ()]  # nobody knows yet
         unknown = {"key": None, "keyShare": None, "keys": None}
         row = {"slot": 3, "lane": 1, "share": 0.25, "since": 0}
@@ -171,13 +171,13 @@ class TestNotCurable:
 
     def test_what_is_cured_is_not_told_of_any_more(self, tmp_path: Path) -> None:
         scene = Scene.ready(tmp_path)
-        scene.controller.set_policy(Hopeless(3))
+        scene.balancer.set_policy(Hopeless(3))
         for _ in range(2):
             self.epoch(scene)
-        scene.controller.set_policy(Hopeless())
+        scene.balancer.set_policy(Hopeless())
         assert scene.engine.hot_spots.rows() == []
         self.epoch(scene)
-        scene.controller.set_policy(Hopeless(3, 0))
+        scene.balancer.set_policy(Hopeless(3, 0))
         self.epoch(scene)
         assert [(row["slot"], row["since"], row["key"]) for row in scene.engine.hot_spots.rows()] == [
             (3, 3, None),
@@ -313,7 +313,7 @@ class TestCatchingUp:
         for lane in (0, 1):
             scene.run(lane)
         assert costs(scene, first=2) == {2: [1, 1, 1, 1]}
-        assert [lane.window_s for lane in scene.controller.journal.windows[-1][0].lanes] == pytest.approx([1.0, 1.0])
+        assert [lane.window_s for lane in scene.balancer.journal.windows[-1][0].lanes] == pytest.approx([1.0, 1.0])
 
     def test_no_report_is_made_before_all_slots_have_passed_the_epoch(self, tmp_path: Path) -> None:
         scene = Scene.ready(tmp_path)
@@ -356,7 +356,7 @@ class TestWaiting:
         scene.done(0, seconds=1.0, idle_s=4.5)  # of which 1.5 s were after the move
         scene.done(1, seconds=1.2, idle_s=0.3)
         scene.done(2, seconds=1.0, idle_s=4.5)
-        window = scene.controller.journal.windows[-1][0]
+        window = scene.balancer.journal.windows[-1][0]
         assert [lane.idle_s for lane in window.lanes] == pytest.approx([1.5, 1.3, 1.5])
         assert [lane.window_s for lane in window.lanes] == pytest.approx([2.5, 2.5, 2.5])
 
@@ -402,7 +402,7 @@ class TestLoss:
         scene.now_s += 1.0
         for lane in (0, 1):
             scene.done(lane, seconds=0.5, idle_s=5.5)
-        assert [lane.idle_s for lane in scene.controller.journal.windows[-1][0].lanes] == pytest.approx([0.5, 0.5])
+        assert [lane.idle_s for lane in scene.balancer.journal.windows[-1][0].lanes] == pytest.approx([0.5, 0.5])
 
     def test_what_it_has_said_counts_and_what_it_says_afterwards_does_not(self, tmp_path: Path) -> None:
         scene = Scene.ready(tmp_path)
@@ -560,13 +560,13 @@ def test_policies_see_what_each_slot_costs_per_epoch_whatever_is_caught_up(steps
     """Slots move, lanes die, come back and answer when they like; each slot has one row per epoch all the time."""
     with TemporaryDirectory() as place:
         scene, witness = Scene.ready(Path(place), slots=6, lanes=3), Witness()
-        scene.controller.set_policy(witness)
+        scene.balancer.set_policy(witness)
         for what, lane, slot in steps:
             if what < 5:
                 scene.answer(lane)
             elif what < 8 and len(scene.checkpoint.pending) < 6:
                 scene.accept()
-            elif what == 8 and int(scene.controller.table.owners[slot]) != lane:
+            elif what == 8 and int(scene.balancer.table.owners[slot]) != lane:
                 scene.ask((slot, lane))
             elif what == 9 and scene.engine.lanes[lane].losses < 3:
                 scene.lose(lane)
@@ -574,7 +574,7 @@ def test_policies_see_what_each_slot_costs_per_epoch_whatever_is_caught_up(steps
             else:
                 for each in range(scene.lanes):
                     scene.answer(each)
-        for _ in range(3 + len(scene.controller.planned)):  # and then all goes well
+        for _ in range(3 + len(scene.balancer.planned)):  # and then all goes well
             scene.accept()
             while any(scene.answer(lane) for lane in range(scene.lanes)):
                 pass
@@ -674,7 +674,7 @@ class TestCopyAhead:
         scene.lose(1)
         scene.join(1)
         scene.adopt(1)
-        assert scene.controller.planned == ()
+        assert scene.balancer.planned == ()
         scene.ask((0, 1), not_before=3)
         assert [entry.slot for entry in scene.prepare(1).slots] == [0]
 
@@ -698,11 +698,11 @@ class TestCopyAhead:
 def test_a_lane_is_retired_when_its_last_slot_has_settled_elsewhere(tmp_path: Path) -> None:
     scene = Scene.ready(tmp_path)
     scene.ask((2, 0), (3, 0))
-    scene.controller.resize(scene.controller.table.apply(scene.controller.planned).with_lanes([0]))
+    scene.balancer.resize(scene.balancer.table.apply(scene.balancer.planned).with_lanes([0]))
     scene.accept()
     scene.release(1)
     scene.done(0)
     assert scene.retired == []
     scene.adopt(0)
     assert scene.retired == [1]
-    assert Event.INSTALLED in {entry.event for entry in scene.controller.journal.of(PhaseChanged)}
+    assert Event.INSTALLED in {entry.event for entry in scene.balancer.journal.of(PhaseChanged)}

@@ -34,7 +34,7 @@ class AsksForAMove(Shop):
     def publish(self, epoch: int, files: Sequence[FileRef]) -> None:
         super().publish(epoch, files)
         if epoch == self.at and self.engine is not None:
-            owner = int(self.engine.controller.table.owners[SLOT])
+            owner = int(self.engine.balancer.table.owners[SLOT])
             self.engine.request([(SLOT, 1 - owner)])
 
 

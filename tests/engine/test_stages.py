@@ -138,7 +138,7 @@ class TestFailures:
                 accepted += 1
             elif chance < 0.2:
                 unit, target = rng.randrange(units), rng.randrange(3)
-                if scene.controller.table.owners[unit] != target:
+                if scene.balancer.table.owners[unit] != target:
                     with contextlib.suppress(InputError):
                         scene.ask((unit, target))
             elif chance < 0.22:

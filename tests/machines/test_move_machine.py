@@ -1,4 +1,4 @@
-"""Random failures against the real controller: no update is lost or applied twice, whatever dies and whenever.
+"""Random failures against the real balancer: no update is lost or applied twice, whatever dies and whenever.
 
 A tiny engine plays the lanes. Rows are (epoch, number), a slot's state is the list of its rows, so that a row that
 is lost, applied twice or out of order can be seen. The oracle is a plain dict that gets every row at once.
@@ -7,7 +7,7 @@ is lost, applied twice or out of order can be seen. The oracle is a plain dict t
 
                      next_epoch(e): moves                        Ack(slot, t, ...), reports:
       ┌─────────────┐ ──────────────────▶ ┌──────────────────┐   kept back, lost, repeated,
-      │ Controller  │                     │ Engine           │   in any order
+      │ Balancer  │                     │ Engine           │   in any order
       │ (the real   │ ◀────────────────── │  log[e]   rows   │   ┌──────┐
       │  one)       │       the mail      │  routes[e] table │ ─▶│ mail │
       └─────────────┘                     └──────────────────┘   └──────┘
@@ -42,7 +42,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from evenflow.control import Ack, Controller, ControllerOptions, ControllerState
+from evenflow.control import Ack, Balancer, BalancerOptions, BalancerState
 from evenflow.migration import STRATEGIES, Event, MoveLife, Phase, QueuedStep, strategy_named
 from evenflow.model import Epoch, LaneId, LaneLoad, LoadReport, LoadView, Move, RoutingTable, SlotId, SlotLoads
 from tests.strategies import runs
@@ -175,9 +175,9 @@ class MoveMachine(RuleBasedStateMachine):
     def start(self, strategy: str, limit: int | None) -> None:
         table = runs(SLOTS, LANES)
         self.strategy, self.policy = strategy_named(strategy), Restless()
-        self.options = ControllerOptions(patience=2, max_bytes_in_flight=limit)
-        self.controller = Controller(table, self.policy, self.strategy, self.options)
-        self.saved: ControllerState = self.controller.state
+        self.options = BalancerOptions(patience=2, max_bytes_in_flight=limit)
+        self.balancer = Balancer(table, self.policy, self.strategy, self.options)
+        self.saved: BalancerState = self.balancer.state
         self.engine = Engine({lane: {} for lane in table.lanes})
         for slot, lane in enumerate(table.owners.tolist()):
             self.engine.lanes[lane][slot] = Held()
@@ -199,15 +199,15 @@ class MoveMachine(RuleBasedStateMachine):
             self.epoch(batch)
             self.run_lanes(sorted(awake), folds=3, durable=False)
             while self.engine.reports and "reports" in arriving:
-                self.controller.report(self.engine.reports.pop(0))
+                self.balancer.report(self.engine.reports.pop(0))
             while self.engine.mail and "letters" in arriving:
-                self.controller.acknowledge(self.engine.mail.pop(0))
+                self.balancer.acknowledge(self.engine.mail.pop(0))
 
     def epoch(self, numbers: list[tuple[SlotId, int]]) -> None:
         """A batch arrives: control message, epoch record, rows."""
         epoch = len(self.engine.log)
-        before = self.controller.in_flight
-        message = self.controller.next_epoch(epoch)
+        before = self.balancer.in_flight
+        message = self.balancer.next_epoch(epoch)
         self.check_that_nothing_is_in_the_way(before, message.moves)
         self.announced -= {(life.move.slot, life.epoch or 0) for life in before if life.move.target in self.gone}
         for move in message.moves:
@@ -218,9 +218,9 @@ class MoveMachine(RuleBasedStateMachine):
         for slot, number in numbers:
             rows[slot] += ((epoch, number),)
             self.oracle[slot].append((epoch, number))
-        self.engine.accept(dict(rows), self.controller.table)
-        self.saved = self.controller.state
-        self.engine.reports += [self.engine.report(lane, epoch) for lane in self.controller.table.lanes]
+        self.engine.accept(dict(rows), self.balancer.table)
+        self.saved = self.balancer.state
+        self.engine.reports += [self.engine.report(lane, epoch) for lane in self.balancer.table.lanes]
 
     @rule(lanes=st.lists(some_lane, min_size=1, max_size=4), folds=st.integers(0, 4), durable=st.booleans())
     def run_lanes(self, lanes: list[LaneId], folds: int, durable: bool) -> None:
@@ -232,13 +232,13 @@ class MoveMachine(RuleBasedStateMachine):
 
     def run_lane(self, lane: LaneId, folds: int) -> None:
         """A lane gets some time: it does its part in the moves, has what it owns, and folds some epochs."""
-        in_flight = self.controller.in_flight
+        in_flight = self.balancer.in_flight
         for life in in_flight:
             if lane == life.move.target:
                 self.engine.receive(life)
             elif lane == life.move.source:
                 self.engine.let_go(life)
-        for slot in set(self.controller.table.slots_of(lane).tolist()) - {life.move.slot for life in in_flight}:
+        for slot in set(self.balancer.table.slots_of(lane).tolist()) - {life.move.slot for life in in_flight}:
             self.engine.own(lane, slot, len(self.engine.log) - 1)
         for slot in range(SLOTS):
             for _ in range(folds):
@@ -255,7 +255,7 @@ class MoveMachine(RuleBasedStateMachine):
             if fate == "arrives twice":
                 self.engine.mail.append(letter)
             if fate != "is lost":
-                self.controller.acknowledge(letter)
+                self.balancer.acknowledge(letter)
 
     @precondition(lambda self: self.engine.reports)
     @rule(count=st.integers(1, 8), newest=st.booleans(), fate=some_fate)
@@ -263,17 +263,17 @@ class MoveMachine(RuleBasedStateMachine):
         for _ in range(min(count, len(self.engine.reports))):
             report = self.engine.reports.pop(-1 if newest else 0)
             for _ in range({"arrives": 1, "arrives twice": 2, "is lost": 0}[fate]):
-                self.controller.report(report)
+                self.balancer.report(report)
 
     # --- by hand -------------------------------------------------------------------------------------------------
 
     @rule(slot=some_slot, lane=some_lane, wait=st.integers(0, 2), back=st.booleans())
     def request(self, slot: SlotId, lane: LaneId, wait: int, back: bool) -> None:
         """Ask for a move, and perhaps back again; often it is the second one of a slot, or supersedes a plan."""
-        here, when = int(self.controller.table.owners[slot]), len(self.engine.log) + wait
-        if lane in self.controller.table.lanes and lane != here and self.gone.isdisjoint((lane, here)):
+        here, when = int(self.balancer.table.owners[slot]), len(self.engine.log) + wait
+        if lane in self.balancer.table.lanes and lane != here and self.gone.isdisjoint((lane, here)):
             plan = [QueuedStep((Move(slot, here, lane),), when), QueuedStep((Move(slot, lane, here),), when)]
-            self.controller.queue(plan if back else plan[:1])
+            self.balancer.queue(plan if back else plan[:1])
 
     # --- failures ------------------------------------------------------------------------------------------------
 
@@ -285,8 +285,8 @@ class MoveMachine(RuleBasedStateMachine):
                 "target",
                 "both",
                 "handoff",
-                "controller",
-                "controller's newest words",
+                "balancer",
+                "balancer's newest words",
                 "lanes",
                 "for good",
             ]
@@ -295,13 +295,13 @@ class MoveMachine(RuleBasedStateMachine):
     )
     def fail(self, what: str, lane: LaneId) -> None:
         """One rule for all failures, so that they do not crowd out the rest."""
-        moves = [life.move for life in self.controller.in_flight]
+        moves = [life.move for life in self.balancer.in_flight]
         if what == "lane":
             self.crash(lane)
         elif what == "handoff":
             self.damage()
-        elif what.startswith("controller"):
-            self.restart(self.controller.state if what == "controller" else self.saved)
+        elif what.startswith("balancer"):
+            self.restart(self.balancer.state if what == "balancer" else self.saved)
         elif what == "lanes":
             self.change_lanes()
         elif what == "lane for good":
@@ -314,51 +314,51 @@ class MoveMachine(RuleBasedStateMachine):
         """A lane's process dies and comes back empty; its letters may still be on the way."""
         if lane in self.engine.lanes:
             self.engine.lanes[lane].clear()
-            self.controller.lane_lost(lane)
+            self.balancer.lane_lost(lane)
 
     def damage(self) -> None:
         """Handoffs on their way cannot be read any more."""
-        for life in self.controller.in_flight:
+        for life in self.balancer.in_flight:
             if (life.move.slot, life.epoch or 0) in self.engine.handoffs:
                 self.engine.handoffs[life.move.slot, life.epoch or 0] = None
 
-    def restart(self, state: ControllerState) -> None:
-        """The controller dies; what it left is as old as the last epoch record, at most."""
-        self.controller = Controller.restored(state, self.policy, self.strategy, self.options)
+    def restart(self, state: BalancerState) -> None:
+        """The balancer dies; what it left is as old as the last epoch record, at most."""
+        self.balancer = Balancer.restored(state, self.policy, self.strategy, self.options)
         for lane in self.gone:
-            self.controller.lane_gone(lane)  # the engine finds out again
+            self.balancer.lane_gone(lane)  # the engine finds out again
 
     def change_lanes(self) -> None:
         """One more lane comes; it goes once it owns nothing, even if it has not handed off all it had."""
         if LANES in self.gone:
             return
-        lanes = {*self.controller.table.lanes, LANES}
+        lanes = {*self.balancer.table.lanes, LANES}
         if LANES not in self.engine.lanes:
             self.engine.lanes[LANES] = {}
-        elif LANES not in self.controller.table.owners:
+        elif LANES not in self.balancer.table.owners:
             del self.engine.lanes[LANES]
             lanes.remove(LANES)
-        self.controller.lanes_changed(lanes)
-        self.saved = self.controller.state
+        self.balancer.lanes_changed(lanes)
+        self.saved = self.balancer.state
 
     def leave_for_good(self, lane: LaneId) -> None:
         """A lane dies and does not come back, as far as anyone knows; its letters may still be on the way."""
-        if lane in self.controller.table.lanes and len(self.controller.table.lanes) > len(self.gone) + 1:
+        if lane in self.balancer.table.lanes and len(self.balancer.table.lanes) > len(self.gone) + 1:
             self.crash(lane)
             self.gone.add(lane)
-            self.controller.lane_gone(lane)
+            self.balancer.lane_gone(lane)
 
     def come_back(self, lane: LaneId) -> None:
         """It was there after all, or another process took its place; it is empty."""
         self.gone.remove(lane)
-        self.controller.lane_back(lane)
-        self.saved = self.controller.state
+        self.balancer.lane_back(lane)
+        self.saved = self.balancer.state
 
     # --- what must hold ------------------------------------------------------------------------------------------
 
     @invariant()
     def the_table_is_the_fold_of_the_announced_moves(self) -> None:
-        assert self.controller.table.owners.tolist() == self.owners
+        assert self.balancer.table.owners.tolist() == self.owners
 
     @invariant()
     def every_copy_of_a_slot_is_what_the_oracle_had_then(self) -> None:
@@ -385,8 +385,8 @@ class MoveMachine(RuleBasedStateMachine):
             assert len(serving) <= 1
 
     @invariant()
-    def the_controller_believes_only_what_has_happened(self) -> None:
-        in_flight = {(life.move.slot, life.epoch or 0): life.phase for life in self.controller.in_flight}
+    def the_balancer_believes_only_what_has_happened(self) -> None:
+        in_flight = {(life.move.slot, life.epoch or 0): life.phase for life in self.balancer.in_flight}
         assert self.announced - in_flight.keys() <= self.engine.installed
         assert all(key in self.engine.handoffs for key, phase in in_flight.items() if phase is Phase.IN_TRANSIT)
 
@@ -405,21 +405,21 @@ class MoveMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_is_in_flight_is_told_and_not_settled(self) -> None:
-        assert all(life.phase.is_in_flight for life in self.controller.in_flight)
+        assert all(life.phase.is_in_flight for life in self.balancer.in_flight)
 
     def teardown(self) -> None:
         """Failures stop: every move settles, plans are carried out, every slot is where and what it should be."""
-        if not hasattr(self, "controller"):  # Hypothesis gave up before the start
+        if not hasattr(self, "balancer"):  # Hypothesis gave up before the start
             return
-        for _ in range(2 + len(self.controller.planned)):
+        for _ in range(2 + len(self.balancer.planned)):
             self.epoch([])
             for _ in range(3):
                 for lane in self.engine.lanes.keys() - self.gone:
                     self.run_lane(lane, folds=len(self.engine.log))
                 while self.engine.mail:
-                    self.controller.acknowledge(self.engine.mail.pop())
-            assert self.controller.in_flight == ()
-        assert self.controller.planned == ()
+                    self.balancer.acknowledge(self.engine.mail.pop())
+            assert self.balancer.in_flight == ()
+        assert self.balancer.planned == ()
         for slot, lane in enumerate(self.owners):
             assert self.engine.lanes[lane][slot] == Held(len(self.engine.log) - 1, tuple(self.oracle[slot]))
 

@@ -17,7 +17,7 @@ from evenflow.model import ControlMessage, Move, RoutingTable, Transfer
 
 MOVE = Move(7, source=0, target=3)
 
-LOSSES = (Event.SOURCE_LOST, Event.TARGET_LOST, Event.CONTROLLER_RESTARTED)
+LOSSES = (Event.SOURCE_LOST, Event.TARGET_LOST, Event.BALANCER_RESTARTED)
 LANES_WORDS = (Event.HANDED_OFF, Event.INSTALLED, Event.HANDOFF_DAMAGED)
 
 
@@ -91,7 +91,7 @@ class TestDrawing:
         words = re.sub(r"[^a-z]+", " ", self.drawing)
         for event in {event for (before, event), after in TRANSITIONS.items() if before is not after}:
             # "source or target lost", "any loss": the drawing is for people
-            shown = event.value.split(" by ")[0].removeprefix("source ").removeprefix("controller ")
+            shown = event.value.split(" by ")[0].removeprefix("source ").removeprefix("balancer ")
             assert shown in words, event
 
 
@@ -126,13 +126,13 @@ class TestStories:
             ([Event.ANNOUNCE, Event.HANDED_OFF, Event.SOURCE_LOST, Event.TARGET_LOST], Phase.IN_TRANSIT),
             # the target dies while it rebuilds the slot, and the next one, and the next one
             ([Event.ANNOUNCE, Event.SOURCE_LOST, *[Event.TARGET_LOST] * 3, Event.INSTALLED], Phase.SETTLED),
-            # the controller restarts
-            ([Event.CONTROLLER_RESTARTED], Phase.CANCELLED),
-            ([Event.ANNOUNCE, Event.CONTROLLER_RESTARTED], Phase.RECOVERING),
-            ([Event.ANNOUNCE, Event.HANDED_OFF, Event.CONTROLLER_RESTARTED], Phase.RECOVERING),
-            ([Event.ANNOUNCE, Event.CONTROLLER_RESTARTED, Event.CONTROLLER_RESTARTED], Phase.RECOVERING),
-            ([Event.ANNOUNCE, Event.CONTROLLER_RESTARTED, Event.HANDED_OFF, Event.INSTALLED], Phase.SETTLED),
-            ([Event.ANNOUNCE, Event.INSTALLED, Event.CONTROLLER_RESTARTED], Phase.SETTLED),
+            # the balancer restarts
+            ([Event.BALANCER_RESTARTED], Phase.CANCELLED),
+            ([Event.ANNOUNCE, Event.BALANCER_RESTARTED], Phase.RECOVERING),
+            ([Event.ANNOUNCE, Event.HANDED_OFF, Event.BALANCER_RESTARTED], Phase.RECOVERING),
+            ([Event.ANNOUNCE, Event.BALANCER_RESTARTED, Event.BALANCER_RESTARTED], Phase.RECOVERING),
+            ([Event.ANNOUNCE, Event.BALANCER_RESTARTED, Event.HANDED_OFF, Event.INSTALLED], Phase.SETTLED),
+            ([Event.ANNOUNCE, Event.INSTALLED, Event.BALANCER_RESTARTED], Phase.SETTLED),
             # a second plan for the same slot before the first was told to anyone
             ([Event.SUPERSEDED], Phase.CANCELLED),
             ([Event.CANCEL], Phase.CANCELLED),

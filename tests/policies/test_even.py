@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenflow.control import Ack, Controller, ControllerOptions, balance_of
+from evenflow.control import Ack, Balancer, BalancerOptions, balance_of
 from evenflow.errors import InputError
 from evenflow.migration import STRATEGIES, Event, strategy_named
 from evenflow.model import LaneLoad, LoadView, LoadWindow, MoveCost, RoutingTable, SlotLoads, window_of
@@ -56,20 +56,20 @@ def test_comes_to_rest_and_no_table_comes_back(data: st.DataObject) -> None:
 def _tables_until_rest(
     strategy: str, table: RoutingTable, busy_s: FloatArray, *, whole_epochs: bool, decisions: int = 40
 ) -> list[bytes]:
-    """The tables that a controller goes through where all lanes stop for a move, on a load that does not change."""
-    options = ControllerOptions(whole_epochs=whole_epochs, move_cost=MoveCost(stops_all=True))
-    controller = Controller(table, Even(), strategy_named(strategy), options)
+    """The tables that a balancer goes through where all lanes stop for a move, on a load that does not change."""
+    options = BalancerOptions(whole_epochs=whole_epochs, move_cost=MoveCost(stops_all=True))
+    balancer = Balancer(table, Even(), strategy_named(strategy), options)
     loads = SlotLoads.of(np.round(busy_s * 1e4), busy_s, np.full(table.slots, 10**6))
     passed = [table.owners.tobytes()]
     for epoch in range(decisions):
-        moves = controller.next_epoch(epoch).moves
+        moves = balancer.next_epoch(epoch).moves
         for move in moves:
-            controller.acknowledge(Ack(move.slot, epoch, Event.INSTALLED))
+            balancer.acknowledge(Ack(move.slot, epoch, Event.INSTALLED))
         if moves:
-            passed.append(controller.table.owners.tobytes())
-        controller.report_all(replace(window_of(controller.table, loads), epochs=(epoch, epoch)))
-    assert not controller.planned
-    assert not controller.in_flight
+            passed.append(balancer.table.owners.tobytes())
+        balancer.report_all(replace(window_of(balancer.table, loads), epochs=(epoch, epoch)))
+    assert not balancer.planned
+    assert not balancer.in_flight
     return passed
 
 
@@ -223,7 +223,7 @@ def test_noise_alone_moves_nothing(seed: int) -> None:
         busy = records * 2e-5 * rng.lognormal(0, 0.1, 256)
         windows.append(window_of(table, SlotLoads.of(records, busy, np.full(256, 40_000))))
         if len(windows) == 1:
-            continue  # one window does not show how much the load varies; the controller waits for a second
+            continue  # one window does not show how much the load varies; the balancer waits for a second
         proposal = proposal_of(Even(), LoadView(tuple(windows[-24:]), table, memory))
         moved += len(proposal.moves)
         memory, table = proposal.memory, proposal.table_after(table)
@@ -257,7 +257,7 @@ def _moved_in_each(rates: FloatArray, windows: int, lanes: int = 8) -> tuple[lis
         proposal = proposal_of(Even(), LoadView(tuple(seen[-24:]), table, memory))
         moved.append(len(proposal.moves))
         memory = proposal.memory
-        if proposal.moves:  # as the controller does: what was seen under another table is not used
+        if proposal.moves:  # as the balancer does: what was seen under another table is not used
             table, seen = proposal.table_after(table), []
     return moved, table
 

@@ -11,7 +11,7 @@ all at once, stay away for longer than they are waited for or never come, attemp
 any order, and calls to the storage fail with errors that
 pass, before or after they were carried out. After all of it, and now and then on the way, what is held and published is
 compared with an oracle; that a slot has one owner at every epoch is checked all the time. It runs the real engine, its
-shell, checkpoint, controller and lanes in one process.
+shell, checkpoint, balancer and lanes in one process.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Life:
             self.world.resize()
 
     def kill(self) -> None:
-        self.world.links.kill(self.rng.choice(self.world.shell.controller.table.lanes))
+        self.world.links.kill(self.rng.choice(self.world.shell.balancer.table.lanes))
 
     def change_policy(self) -> None:
         self.world.policy = self.rng.choice(_POLICIES)()
@@ -141,7 +141,7 @@ class Life:
         self.world.check_cut()
 
     def _ask(self, not_before: int) -> None:
-        table = self.world.shell.controller.table
+        table = self.world.shell.balancer.table
         slots = self.rng.sample(range(SLOTS), self.rng.randint(1, SLOTS))
         moves = [Move(slot, int(table.owners[slot]), self.rng.choice(table.lanes)) for slot in slots]
         with self._restart_if_killed(), contextlib.suppress(InputError):  # a lane that is to go takes no more

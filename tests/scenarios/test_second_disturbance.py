@@ -20,11 +20,11 @@ MOVED = (0, 3, 6)  # slots of lane 0 that go to lane 1
 
 
 def planned(world: World) -> bool:
-    return bool(world.shell.controller.planned)
+    return bool(world.shell.balancer.planned)
 
 
 def in_phase(phase: Phase) -> Callable[[World], bool]:
-    return lambda world: any(life.phase is phase for life in world.shell.controller.in_flight)
+    return lambda world: any(life.phase is phase for life in world.shell.balancer.in_flight)
 
 
 PHASES: dict[str, Callable[[World], bool]] = {
@@ -36,7 +36,7 @@ PHASES: dict[str, Callable[[World], bool]] = {
 
 def go(world: World, slots: tuple[int, ...], target: int) -> None:
     """Ask for moves; those that cannot be are refused, and nothing changes."""
-    owners = world.shell.controller.table.owners
+    owners = world.shell.balancer.table.owners
     world.shell.request([Move(slot, int(owners[slot]), target) for slot in slots if owners[slot] != target])
 
 
@@ -97,15 +97,15 @@ def end(world: World, lanes: int | None = None) -> None:
     for _ in range(40):
         world.run(world.rows(10))
         world.finish()
-        controller = world.shell.controller
-        there = lanes is None or len(controller.table.lanes) == lanes
-        if not controller.planned and not controller.in_flight and there:
+        balancer = world.shell.balancer
+        there = lanes is None or len(balancer.table.lanes) == lanes
+        if not balancer.planned and not balancer.in_flight and there:
             break
     world.check()
-    assert not controller.planned
-    assert not controller.in_flight
+    assert not balancer.planned
+    assert not balancer.in_flight
     if lanes is not None:
-        assert len(controller.table.lanes) == lanes
+        assert len(balancer.table.lanes) == lanes
 
 
 @pytest.mark.parametrize("second", SECOND)

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from evenflow.control import ControllerOptions, Journal
+from evenflow.control import BalancerOptions, Journal
 from evenflow.control.window_json import read_window_json, write_journal_json
 from evenflow.errors import InputError
 from evenflow.model import LaneLoad, LoadWindow, RoutingTable, SlotLoads
@@ -26,7 +26,7 @@ def recorded() -> Timeline:
         state_bytes=1_000,
         duration_s=12,
     )
-    return simulate(scenario, policy_named("static"), options=ControllerOptions())
+    return simulate(scenario, policy_named("static"), options=BalancerOptions())
 
 
 def test_a_journal_is_read_back_as_it_was_written() -> None:
@@ -42,7 +42,7 @@ def test_a_journal_is_read_back_as_it_was_written() -> None:
 def test_a_decision_is_made_on_the_windows_that_the_policy_was_shown() -> None:
     """Lanes that have just started are slow: on their windows too, another decision might come out."""
     scenario = Scenario(4, 32, with_hotspot(32, 1_000, range(0, 32, 4), 0.6), 1e-3, 1_000, duration_s=12)
-    journal = simulate(scenario, policy_named("static"), options=ControllerOptions(settle_windows=3)).journal
+    journal = simulate(scenario, policy_named("static"), options=BalancerOptions(settle_windows=3)).journal
     file = read_window_json(write_journal_json(journal), "journal")
     assert len(file.windows) == 12
     assert file.shown == file.windows[3:]

@@ -121,7 +121,7 @@ class TestOwnTable:
 def test_the_other_tables() -> None:
     found = read(
         'memory_bytes = 5\nstart_s = 3\n[slot]\nstate_bytes = 7\n[balance]\nhandover = "pause all"\n'
-        "controller = { window_epochs = 3 }\n[move]\nnetwork_bytes_per_s = 9\nseconds_per_move = 0.5\n"
+        "balancer = { window_epochs = 3 }\n[move]\nnetwork_bytes_per_s = 9\nseconds_per_move = 0.5\n"
         "[time]\nstep_s = 0.5\nepoch_s = 1\nrow_s = 2\n"
     )
     scenario = found.scenario
@@ -144,8 +144,8 @@ def test_the_other_tables() -> None:
         (LEAST + "[balance]\npolicy_options = { x = 1 }\n", "option of policy even named 'x'"),
         (LEAST + '[balance]\nhandover = "never"\n', "balance.handover: invalid enum value 'never'"),
         (
-            LEAST + "[balance]\ncontroller = { wait = 1 }\n",
-            "balance.controller: there is no key 'wait'; known: window_epochs",
+            LEAST + "[balance]\nbalancer = { wait = 1 }\n",
+            "balance.balancer: there is no key 'wait'; known: window_epochs",
         ),
         (LEAST + '[[event]]\nkind = "flood"\nat_s = 1\n', "known: hotspot, moving-hotspot, spike"),
         (LEAST + '[[event]]\nkind = "spike"\nat_s = 1\nfactr = 2\n', "'factr'|'factor' is missing"),
@@ -199,10 +199,10 @@ def test_the_other_tables() -> None:
             "strategy paced cannot use max_bytes_per_step = 'abc': it expects int",
         ),
         (
-            LEAST + '[balance]\ncontroller = { window_epochs = "two" }\n',
-            "balance.controller cannot use window_epochs = 'two': it expects int",
+            LEAST + '[balance]\nbalancer = { window_epochs = "two" }\n',
+            "balance.balancer cannot use window_epochs = 'two': it expects int",
         ),
-        (LEAST + "[balance]\ncontroller = { window_epochs = 1.5 }\n", "window_epochs = 1.5: it expects int"),
+        (LEAST + "[balance]\nbalancer = { window_epochs = 1.5 }\n", "window_epochs = 1.5: it expects int"),
         (LEAST + '[[event]]\nkind = "hotspot"\nat_s = 1\nslots = [8]\nshare = 0.5\n', "there is no slot 8"),
         (LEAST + '[balance]\nhandover = "forward and merge"\n', "only mergeable operators allow"),
     ],

@@ -24,7 +24,7 @@ def main(place: Path) -> None:
         """Feed one more epoch, since slots move with epochs, and look."""
         bench.feed(one_bid_per_key(bench.fed))
         query.processAllAvailable()
-        table = query._shell.controller.table
+        table = query._shell.balancer.table
         seen.append(len(set(table.owners.tolist())))
         return len(table.lanes) == seen[-1] == count
 

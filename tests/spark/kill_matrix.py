@@ -103,7 +103,7 @@ class Disturbed:
 
     def disturb(self, kill: Kill) -> None:
         """Have slots moved and somebody killed meanwhile; return when all is as before."""
-        owners = self.query._shell.controller.table.owners.tolist()
+        owners = self.query._shell.balancer.table.owners.tolist()
         source = max(range(LANES), key=owners.count)
         target = 1 - source
         mine = [slot for slot, lane in enumerate(owners) if lane == source]
@@ -127,7 +127,7 @@ class Disturbed:
     def _all_is_well(self) -> bool:
         pids, shell = pids_of(self.query), self.query._shell
         with shell._lock:
-            quiet = not shell.engine.missing() and not shell.controller.in_flight
+            quiet = not shell.engine.missing() and not shell.balancer.in_flight
         return quiet and len(pids) == LANES and self.trap.killed not in pids.values()
 
     def check_state(self, after: str) -> None:

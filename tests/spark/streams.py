@@ -173,7 +173,7 @@ def state_of(query: ef.Query) -> Counter[Row]:
 def pids_of(query: ef.Query) -> dict[int, int]:
     """Return the process of each lane that is there."""
     links = query._shell.links
-    hellos = {lane: links.hello_of(lane) for lane in query._shell.controller.table.lanes}
+    hellos = {lane: links.hello_of(lane) for lane in query._shell.balancer.table.lanes}
     return {lane: hello.pid for lane, hello in hellos.items() if hello is not None}
 
 

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 import evenflow as ef
-from evenflow.control import ControllerOptions
+from evenflow.control import BalancerOptions
 from evenflow.errors import InputError
 from evenflow.migration.strategies import Paced, Sudden
 from evenflow.model import LoadView, Move
@@ -128,8 +128,8 @@ def test_the_added_latency_is_the_strategy_s() -> None:
 
 
 def test_patience_follows_the_lag() -> None:
-    assert described().balance(max_lag=10).options.controller.patience == 18
-    assert described().balance(max_lag=10, patience=3).options.controller.patience == 3
+    assert described().balance(max_lag=10).options.balancer.patience == 18
+    assert described().balance(max_lag=10, patience=3).options.balancer.patience == 3
 
 
 def test_every_brake_is_a_parameter_and_said_to_be_there() -> None:
@@ -137,8 +137,8 @@ def test_every_brake_is_a_parameter_and_said_to_be_there() -> None:
     parameters = inspect.signature(StatefulStream.balance).parameters
     kinds = {parameter.kind for parameter in parameters.values()}
     assert inspect.Parameter.VAR_KEYWORD not in kinds
-    own = {option.name for option in fields(BalanceOptions)} - {"controller"}
-    brakes = {option.name for option in fields(ControllerOptions)} - {"whole_epochs", "move_cost", "overlap"}
+    own = {option.name for option in fields(BalanceOptions)} - {"balancer"}
+    brakes = {option.name for option in fields(BalancerOptions)} - {"whole_epochs", "move_cost", "overlap"}
     assert set(parameters) - {"self"} == own | brakes | {"max_added_latency"}
     assert [name for name in parameters if f"`{name}`" not in (StatefulStream.balance.__doc__ or "")] == ["self"]
 

@@ -49,7 +49,7 @@ class Load:
     def lanes_are(self, count: int) -> bool:
         """Whether there are so many, each with slots."""
         self.go_on()
-        table = self.query._shell.controller.table
+        table = self.query._shell.balancer.table
         return len(table.lanes) == len(set(table.owners.tolist())) == count
 
     def nothing_is_lost(self) -> None:
@@ -73,7 +73,7 @@ def test_from_two_lanes_to_three_to_one_under_load(bench: Bench) -> None:
     now = pids_of(load.query)
     assert {lane: now[lane] for lane in before} == before  # the others live on
     assert len(set(now.values())) == 3
-    owned = [int((load.query._shell.controller.table.owners == lane).sum()) for lane in range(3)]
+    owned = [int((load.query._shell.balancer.table.owners == lane).sum()) for lane in range(3)]
     assert max(owned) - min(owned) <= 2
     load.query.resize(1)
     until(lambda: load.lanes_are(1), "two lanes are gone")

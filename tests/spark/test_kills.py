@@ -152,7 +152,7 @@ def test_lanes_die_while_lanes_come_and_go(bench: Bench, kill_lanes: Callable[..
         tables.append(one_bid_per_key(len(tables)))
         bench.feed(tables[-1])
         query.processAllAvailable()
-        table = query._shell.controller.table
+        table = query._shell.balancer.table
         return len(table.lanes) == len(set(table.owners.tolist())) == count
 
     assert lanes_are(2)

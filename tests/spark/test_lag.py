@@ -74,7 +74,7 @@ def documented_policy() -> ef.Policy:
 
 def epochs_of(query: ef.Query) -> tuple[int, int]:
     """Return how far the lane with the slow slot has come, and how far the other one."""
-    checkpoint, table = query._shell.checkpoint, query._shell.controller.table
+    checkpoint, table = query._shell.checkpoint, query._shell.balancer.table
     versions = checkpoint.slot_versions
     slow = int(versions.argmin())  # at the closed gate: the slow lane's slots are behind
     lane = int(table.owners[slow])

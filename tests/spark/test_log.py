@@ -29,7 +29,7 @@ def test_moves_and_losses_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixt
     world = World(tmp_path, random.Random(1), lanes=2, max_lag=1, copy_ahead=(None,))
     world.run(world.rows())
     world.finish()
-    world.shell.request([(0, 1 - int(world.shell.controller.table.owners[0]))])
+    world.shell.request([(0, 1 - int(world.shell.balancer.table.owners[0]))])
     world.run(world.rows())
     world.finish()
     world.links.kill(1)

@@ -104,7 +104,7 @@ class Query:
         self.world.shell.drain()
 
     def move(self) -> None:
-        table = self.world.shell.controller.table
+        table = self.world.shell.balancer.table
         slots = self.rng.sample(range(SLOTS), 3)
         ways = [(slot, int(table.owners[slot])) for slot in slots]
         self.world.shell.request([Move(slot, lane, (lane + 1) % LANES) for slot, lane in ways])

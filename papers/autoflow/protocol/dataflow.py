@@ -105,7 +105,7 @@ class Query:
     initial: Any
 
     def run(self, decider: Decider | None = None) -> Answer:
-        """Build the physical graph and run it; `decider` may be a controller for `environment.table`."""
+        """Build the physical graph and run it; `decider` may be a balancer for `environment.table`."""
         environment = self.keyed.stream.environment
         values = self.keyed.stream.mapped()
         keys = [self.keyed.key(value) for value in values]

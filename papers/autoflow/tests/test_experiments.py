@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenflow.control import Controller, ControllerOptions
+from evenflow.control import Balancer, BalancerOptions
 from evenflow.control.journal import Decided
 from evenflow.errors import InputError
 from evenflow.migration.strategies import Sudden
@@ -126,9 +126,9 @@ class TestWindows:
         scenario = replace(spike(5.0, 1.0), phases=phases, duration_s=40).scaled(SMALL)
         records = stream_of(scenario, 1)
         off, theirs = (simulate(arm, 1, stream=records) for arm in (scenario.off(), scenario))
-        controller = Controller(scenario.table, Even(), Sudden(), ControllerOptions(window_epochs=5))
+        balancer = Balancer(scenario.table, Even(), Sudden(), BalancerOptions(window_epochs=5))
         plant = replace(plant_of(scenario, 1), period=100_000)
-        ours = engine_run(records, plant, controller, at_once=True).run()
+        ours = engine_run(records, plant, balancer, at_once=True).run()
         assert float(ours.latency_s.mean()) * scenario.duration_s < 0.5 * theirs.area < off.area
 
 

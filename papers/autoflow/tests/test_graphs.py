@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenflow.control import Controller, ControllerOptions
+from evenflow.control import Balancer, BalancerOptions
 from evenflow.errors import InputError, ProtocolError
 from evenflow.migration.strategies import Sudden
 from evenflow.model import Move
@@ -55,7 +55,7 @@ class TestQuery:
         for width in (1, 3, 5):
             env = Environment(width, rate=2_000)
             query = env.source(self.bids()).map(lambda record: record.split(",")).keyby(lambda bid: bid[1])
-            policy = Controller(env.table, AutoFlow(0.01), Sudden(), ControllerOptions())
+            policy = Balancer(env.table, AutoFlow(0.01), Sudden(), BalancerOptions())
             answers.append(query.reduce(lambda state, bid: [*state, bid[2]], []).run(policy).state)
         assert answers[0] == answers[1] == answers[2]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenflow.control import Controller
+from evenflow.control import Balancer
 from evenflow.migration.strategies import Sudden, scheduled
 from evenflow.model import Move
 from evenflow.policies.static import Static
@@ -34,10 +34,10 @@ def test_they_keep_every_promise_too(wire: Callable[..., Any], seed: int) -> Non
 def test_a_state_may_come_long_before_its_marker(wire: Callable[..., Any], seed: int) -> None:
     """A receiver that is far behind gets the states of several migrations before it comes to the first."""
     moves = [Move(4, 1, 2), Move(0, 0, 2), Move(1, 1, 2), Move(3, 0, 2)]
-    controller = Controller(table(), Static(), Sudden())
-    controller.queue(scheduled([(move,) for move in moves], 1, every=0))
+    balancer = Balancer(table(), Static(), Sudden())
+    balancer.queue(scheduled([(move,) for move in moves], 1, every=0))
     plant = replace(jittery(seed, service=4_000), timing=Timing(data=(0, 30_000), transfer=200_000))
-    assert wire(one_path_per_key(seed), plant, controller).run().trace.settled
+    assert wire(one_path_per_key(seed), plant, balancer).run().trace.settled
 
 
 def test_e15_more_waits_the_more_is_stopped() -> None:

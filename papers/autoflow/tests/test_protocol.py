@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenflow.control import Controller, ControllerOptions
+from evenflow.control import Balancer, BalancerOptions
 from evenflow.control.journal import Decided
 from evenflow.errors import ProtocolError
 from evenflow.migration.strategies import Sudden
@@ -316,20 +316,20 @@ class TestScheduler:
         )
         return Plant(table(24), service=6_000, period=200_000), stream
 
-    def test_algorithm_3_through_the_controller_relieves_the_hot_lane(self) -> None:
+    def test_algorithm_3_through_the_balancer_relieves_the_hot_lane(self) -> None:
         plant, stream = self.hot()
-        controller = Controller(plant.table, AutoFlow(), Sudden(), ControllerOptions(window_epochs=2))
-        on = autoflow_run(stream, plant, controller).run()
+        balancer = Balancer(plant.table, AutoFlow(), Sudden(), BalancerOptions(window_epochs=2))
+        on = autoflow_run(stream, plant, balancer).run()
         off = autoflow_run(stream, plant).run()
-        decided = [entry for entry in controller.journal.of(Decided) if entry.moves]
+        decided = [entry for entry in balancer.journal.of(Decided) if entry.moves]
         assert decided[0].before.spread > decided[0].after.spread
         assert on.latency_s.max() < off.latency_s.max()
         assert np.ptp(on.counts(LANES)) < np.ptp(off.counts(LANES))
 
     def test_m9_a_dropped_reply_means_no_decision(self) -> None:
         plant, stream = self.hot(2)
-        controller = Controller(plant.table, AutoFlow(), Sudden(), ControllerOptions(window_epochs=2))
-        run = autoflow_run(stream, plant, controller)
+        balancer = Balancer(plant.table, AutoFlow(), Sudden(), BalancerOptions(window_epochs=2))
+        run = autoflow_run(stream, plant, balancer)
         run.lanes[1].reports = None
         run.run()
-        assert controller.journal.of(Decided) == []
+        assert balancer.journal.of(Decided) == []

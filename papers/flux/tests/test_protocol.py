@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenflow.control import Controller
+from evenflow.control import Balancer
 from evenflow.control.journal import Decided
 from evenflow.errors import ProtocolError
 from evenflow.migration.strategies import Sudden
@@ -62,11 +62,11 @@ def test_a14_acknowledgements_that_overtake_the_data_prove_nothing(seed: int) ->
         flux_run(stream, plant, Script(PLAN), acks_in_order=False).run()
 
 
-def test_the_load_policy_decides_through_the_controller() -> None:
+def test_the_load_policy_decides_through_the_balancer() -> None:
     stream = random_stream(4, records=3_000, keys=240, span=2_000_000)
     hot = replace(stream, slot_of_key=np.resize([0, 3, 0, 3, 1, 2], 240))
     plant = jittery(4, service=1_300)
-    controller = Controller(table(), FluxLoad(), Sudden())
-    result = flux_run(hot, plant, controller).run()
-    assert any(entry.moves for entry in controller.journal.of(Decided))
+    balancer = Balancer(table(), FluxLoad(), Sudden())
+    result = flux_run(hot, plant, balancer).run()
+    assert any(entry.moves for entry in balancer.journal.of(Decided))
     assert result.trace.settled

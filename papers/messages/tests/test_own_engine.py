@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenflow.control import Controller, ControllerOptions
+from evenflow.control import Balancer, BalancerOptions
 from evenflow.control.journal import PhaseChanged
 from evenflow.errors import ProtocolError
 from evenflow.lane.messages import Release
@@ -30,19 +30,19 @@ MOVE = Move(0, 0, 1)
 @given(st.integers(0, 10_000), st.booleans(), st.sampled_from([None, 0, 2]), st.data())
 @settings(max_examples=50)
 def test_any_queue_of_moves_keeps_every_promise(seed: int, at_once: bool, lag: int | None, data: st.DataObject) -> None:
-    """The real controller announces a step once the one before it has settled."""
+    """The real balancer announces a step once the one before it has settled."""
     owners = table().owners.tolist()
     steps = []
     for slot in data.draw(st.lists(st.integers(0, 5), max_size=5)):
         target = data.draw(st.sampled_from([lane for lane in range(3) if lane != owners[slot]]))
         steps.append((Move(slot, owners[slot], target),))
         owners[slot] = target
-    controller = Controller(table(), Static(), Sudden())
-    controller.queue(scheduled(steps, 1, every=0))
+    balancer = Balancer(table(), Static(), Sudden())
+    balancer.queue(scheduled(steps, 1, every=0))
     plant = replace(jittery(seed), fold=HISTORY)
-    run = engine_run(one_path_per_key(seed), plant, controller, at_once=at_once, max_lag=lag)
+    run = engine_run(one_path_per_key(seed), plant, balancer, at_once=at_once, max_lag=lag)
     run.run()
-    phases = [entry.after for entry in controller.journal.of(PhaseChanged)]
+    phases = [entry.after for entry in balancer.journal.of(PhaseChanged)]
     assert phases.count(Phase.SETTLED) == phases.count(Phase.ANNOUNCED)
 
 
@@ -80,12 +80,12 @@ def test_lag_is_bounded_and_accept_waits() -> None:
     assert bound.query.epoch < free.query.epoch
 
 
-def test_even_through_the_controller_evens_out_a_hot_lane() -> None:
+def test_even_through_the_balancer_evens_out_a_hot_lane() -> None:
     rng = np.random.default_rng(1)
     key = np.where(rng.random(2_000) < 0.7, rng.integers(0, 8, 2_000) * 3, rng.integers(0, 24, 2_000))
     stream = stream_of((np.arange(2_000) * 1_000).tolist(), key, slot_of_key=np.arange(24), slots=24)
     plant = Plant(table(24), service=2_400, period=100_000)
-    on = engine_run(stream, plant, Controller(table(24), Even(), Sudden(), ControllerOptions(window_epochs=2))).run()
+    on = engine_run(stream, plant, Balancer(table(24), Even(), Sudden(), BalancerOptions(window_epochs=2))).run()
     off = engine_run(stream, plant).run()
     assert on.latency_s.max() < 0.7 * off.latency_s.max()
 

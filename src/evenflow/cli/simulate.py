@@ -41,7 +41,7 @@ def simulate(
     png: Annotated[Path | None, typer.Option(help="Write the figure to this file.", show_default=False)] = None,
     json_: JsonFlag = False,
 ) -> None:
-    """Simulate a scenario under the real controller and policies, in virtual time; no Spark."""
+    """Simulate a scenario under the real balancer and policies, in virtual time; no Spark."""
     from evenflow.sim.scenario_file import read_scenario
     from evenflow.sim.what_if import ENGINES, replayed, with_choice
 

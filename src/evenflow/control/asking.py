@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from evenflow.control.options import ControllerOptions
+from evenflow.control.options import BalancerOptions
 from evenflow.migration import Weights
 from evenflow.model import Epoch, LaneId, LoadView, LoadWindow, MoveCost, RoutingTable, SlotId
 from evenflow.model.slots import FloatArray, IntArray
@@ -22,7 +22,7 @@ _TELLING_BYTES = 1 << 20
 class Asking:
     """Keeps what the policy gets to see, and asks it."""
 
-    def __init__(self, policy: Policy, slots: int, options: ControllerOptions) -> None:
+    def __init__(self, policy: Policy, slots: int, options: BalancerOptions) -> None:
         """Start with nothing seen."""
         self.policy, self.options = policy, options
         self.state_bytes: IntArray = np.zeros(slots, np.int64)  # of each slot, as last seen

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from evenflow.control.journal import Refusal
 from evenflow.control.measure import balance_of
-from evenflow.control.options import ControllerOptions
+from evenflow.control.options import BalancerOptions
 from evenflow.migration import Step, Strategy, Weights
 from evenflow.model import Balance, LoadView, Move, RoutingTable
 from evenflow.policies import Proposal
@@ -36,7 +36,7 @@ class Brakes:
     """Minimum gain, bounds on lanes, and as few stops as can be."""
 
     strategy: Strategy
-    options: ControllerOptions
+    options: BalancerOptions
 
     def dispose(
         self, proposal: Proposal, view: LoadView, before: Balance, weights: Weights

@@ -15,7 +15,7 @@ from evenflow.control.at_rest import AtRest
 from evenflow.control.brakes import Brakes
 from evenflow.control.journal import Decided, Entry, Refusal, Refused, WindowClosed, WindowDropped
 from evenflow.control.measure import balance_of
-from evenflow.control.options import ControllerOptions
+from evenflow.control.options import BalancerOptions
 from evenflow.control.parts import Part
 from evenflow.errors import PolicyError
 from evenflow.migration import Step, Strategy
@@ -60,7 +60,7 @@ class Deciding:
         policy: Policy,
         strategy: Strategy,
         slots: int,
-        options: ControllerOptions,
+        options: BalancerOptions,
         record: Callable[[Entry], None],
     ) -> None:
         """Start with nothing seen."""

@@ -1,4 +1,4 @@
-"""What goes in and out of the controller besides load reports and control messages, and what it leaves behind."""
+"""What goes in and out of the balancer besides load reports and control messages, and what it leaves behind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LaneWish:
 
 
 @dataclass(frozen=True, slots=True)
-class ControllerState:
+class BalancerState:
     """What must survive a restart: the table and the moves that lanes were told of."""
 
     table: RoutingTable

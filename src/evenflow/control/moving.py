@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from evenflow.control.journal import AckIgnored, Entry, PhaseChanged, Refusal, Refused, Requested, StepWaits
 from evenflow.control.messages import Ack
-from evenflow.control.options import ControllerOptions
+from evenflow.control.options import BalancerOptions
 from evenflow.control.plan_queue import Origin, PlanQueue, check_plan, moves_of
 from evenflow.control.starting import Starting, Wait, newly, to_copy_ahead
 from evenflow.control.under_way import Change, MovesUnderWay
@@ -25,7 +25,7 @@ class Moving:
 
     def __init__(
         self,
-        options: ControllerOptions,
+        options: BalancerOptions,
         size: Callable[[SlotId], int],
         record: Callable[[Entry], None],
         freed: Callable[[set[LaneId], Epoch], None],

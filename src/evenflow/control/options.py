@@ -1,4 +1,4 @@
-"""The brakes of the controller: how much it watches, waits for and lets happen at a time."""
+"""The brakes of the balancer: how much it watches, waits for and lets happen at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from evenflow.model import MoveCost
 
 
 @dataclass(frozen=True, slots=True)
-class ControllerOptions:
+class BalancerOptions:
     """The brakes. All have defaults; the policies' own thresholds are theirs.
 
     `window_epochs`: epochs per load window, at least. `settle_windows`: windows not used after the start
@@ -43,7 +43,7 @@ class ControllerOptions:
     move_cost: MoveCost = field(default_factory=MoveCost)
 
     def __post_init__(self) -> None:
-        """Refuse numbers that would stop the controller for good."""
+        """Refuse numbers that would stop the balancer for good."""
         least_of = {
             "window_epochs": 1,
             "settle_windows": 0,
@@ -54,13 +54,13 @@ class ControllerOptions:
         }
         for name, least in least_of.items():
             if getattr(self, name) < least:
-                raise InputError(f"controller: {name} must be at least {least}, got {getattr(self, name)}")
+                raise InputError(f"balancer: {name} must be at least {least}, got {getattr(self, name)}")
         if not 0 <= self.min_gain < 1:
-            raise InputError(f"controller: min_gain is a share from 0 to below 1, got {self.min_gain}")
+            raise InputError(f"balancer: min_gain is a share from 0 to below 1, got {self.min_gain}")
         for name in ("max_bytes_in_flight", "copy_ahead_bytes"):
             most = getattr(self, name)
             if most is not None and most < 0:
-                raise InputError(f"controller: {name} must not be negative, got {most}")
+                raise InputError(f"balancer: {name} must not be negative, got {most}")
         fewest = 1 if self.min_lanes is None else self.min_lanes
         if fewest < 1 or (self.max_lanes is not None and self.max_lanes < fewest):
-            raise InputError(f"controller: lanes from {self.min_lanes} to {self.max_lanes} is no range")
+            raise InputError(f"balancer: lanes from {self.min_lanes} to {self.max_lanes} is no range")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from evenflow.control.measure import balance_of
-from evenflow.control.options import ControllerOptions
+from evenflow.control.options import BalancerOptions
 from evenflow.migration import Step, Strategy, Weights
 from evenflow.model import Balance, LoadView, LoadWindow, Move, RoutingTable, SlotId
 from evenflow.model.balance import moved_state
@@ -72,7 +72,7 @@ def plan_moves(
     """
     others = [at for at, window in enumerate(windows[:-1]) if window.lane_ids != table.lanes]
     since = windows[others[-1] + 1 if others else 0 :]
-    view = LoadView(tuple(since[-ControllerOptions().history :]), table)
+    view = LoadView(tuple(since[-BalancerOptions().history :]), table)
     started = clock()
     proposal = proposal_of(policy, view)
     decide_s = clock() - started

@@ -10,7 +10,7 @@ from evenflow.errors import ProtocolError
 from evenflow.migration import Event, MoveLife, Phase
 from evenflow.model import Epoch, LaneId, Move, SlotId
 
-BEFORE_THE_RESTART = 0  # the plan of moves that were told by a controller that is no more
+BEFORE_THE_RESTART = 0  # the plan of moves that were told by a balancer that is no more
 
 _LANES_SAY = (Event.HANDED_OFF, Event.INSTALLED, Event.HANDOFF_DAMAGED)
 
@@ -101,7 +101,7 @@ class MovesUnderWay:
     def restore(self, lives: Iterable[MoveLife]) -> list[Change]:
         """Go on with moves that were told before a restart."""
         self._told = {life.move.slot: Told(life, BEFORE_THE_RESTART) for life in lives}
-        return [self._happened(told.life, Event.CONTROLLER_RESTARTED) for told in self]
+        return [self._happened(told.life, Event.BALANCER_RESTARTED) for told in self]
 
     def acknowledge(self, ack: Ack) -> list[Change] | str:
         """Take a lane's word on a move: return what it changes, or why it changes nothing."""

@@ -12,7 +12,7 @@ comes back; the same engine runs in one process with played lanes, in tests and 
                  ├── inputs     what each accepted epoch has for whom
                  ├── flow       which stage feeds which, and how far each lets the next go
                  ├── planning   what a lane folds next
-                 ├── loads      what epochs have cost, reported to the controller
+                 ├── loads      what epochs have cost, reported to the balancer
                  ├── transfers  how units get from lane to lane: let go, handed off, loaded
                  ├── handoffs   state on its way
                  ├── copies     units that are loaded ahead of their move

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from evenflow.control import Controller
+from evenflow.control import Balancer
 from evenflow.control.journal import StateMoved
 from evenflow.engine.lanes import Lane
 from evenflow.engine.units import Place, Units
@@ -28,7 +28,7 @@ class _Copy:
 class Copies:
     """The copies that are made, or being made, for moves that are planned or under way."""
 
-    controller: Controller
+    balancer: Balancer
     lanes: Mapping[LaneId, Lane]
     units: Units
     sources: Callable[[SlotId], SlotSources]  # where the checkpoint has a unit
@@ -65,7 +65,7 @@ class Copies:
         """Return the units to load ahead now, by the lane that is to: planned to come, and big enough."""
         # A unit that is to move on is copied when it is there: until then the lane it goes back to may still serve it.
         found: defaultdict[LaneId, list[SlotId]] = defaultdict(list)
-        for move in self.controller.to_prepare():
+        for move in self.balancer.to_prepare():
             unit = move.slot
             if unit not in self._copies and unit not in self.units.moves and not self._is_being_rewritten(unit):
                 target = self.lanes.get(move.target)
@@ -75,7 +75,7 @@ class Copies:
 
     def useless(self) -> Iterator[tuple[LaneId, SlotId]]:
         """Yield, and forget, the copies that are not planned any more; those that a lane still has."""
-        planned = {move.slot: move.target for move in self.controller.to_prepare()} if self._copies else {}
+        planned = {move.slot: move.target for move in self.balancer.to_prepare()} if self._copies else {}
         for unit, copy in list(self._copies.items()):
             if unit not in self.units.moves and planned.get(unit) != copy.lane:
                 self.drop(unit)
@@ -88,17 +88,17 @@ class Copies:
 
     def made(self, lane: LaneId, token: str, answer: Prepared, wanted: set[SlotId]) -> None:
         """Units were loaded ahead, or could not be; either way their moves need not wait any longer."""
-        moves = {move.slot: move for move in self.controller.to_prepare()}
+        moves = {move.slot: move for move in self.balancer.to_prepare()}
         for unit, version in answer.slots:
             copy = self._copies.get(unit)
             if unit not in wanted or copy is None or (copy.lane, copy.token) != (lane, token):
                 continue
             self._copies[unit] = _Copy(lane, token, version)
-            self.controller.prepared(unit)
+            self.balancer.prepared(unit)
             if version is not None and unit in moves:
                 share = answer.state_bytes // len(answer.slots)
                 entry = StateMoved(version, moves[unit], 0, share, answer.seconds, ahead=True)
-                self.controller.journal.record(entry)
+                self.balancer.journal.record(entry)
 
     def used(self, unit: SlotId) -> None:
         """A unit was told to be loaded for good: whatever copy there was has served."""
@@ -112,7 +112,7 @@ class Copies:
     def drop(self, unit: SlotId) -> None:
         """Give a copy up; its move is made without one."""
         self._copies.pop(unit, None)
-        self.controller.unprepared(unit)
+        self.balancer.unprepared(unit)
 
     def _is_being_rewritten(self, unit: SlotId) -> bool:
         """Tell whether a snapshot of the unit is under way: the files of now might go before they are read."""

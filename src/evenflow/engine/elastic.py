@@ -1,11 +1,11 @@
-"""Lanes that come and go: those that are just starting or do not come, and what the controller wants of lanes."""
+"""Lanes that come and go: those that are just starting or do not come, and what the balancer wants of lanes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from evenflow.control import Controller, LaneWish
+from evenflow.control import Balancer, LaneWish
 from evenflow.control.fitting import fitted
 from evenflow.engine.actions import Action, FindRoom
 from evenflow.engine.away import Away
@@ -20,7 +20,7 @@ from evenflow.model.slots import FloatArray
 class Elastic:
     """Adds lanes, lets them take part once they are there, and lets those go that own nothing any more."""
 
-    controller: Controller
+    balancer: Balancer
     lanes: Mapping[LaneId, Lane]
     add: Callable[[LaneId], None]
     remove: Callable[[LaneId], None]
@@ -33,16 +33,15 @@ class Elastic:
 
         Lanes that are gone are not among them, and need not come back: others are started in their place.
         """
-        table, joining = self.controller.table, self.away.joining
+        table, joining = self.balancer.table, self.away.joining
         spare = max(0, spare) + len(self.away.gone)
         if not 1 <= lanes <= table.slots:
             raise InputError(f"resize: from 1 to {table.slots} lanes (a slot each), got {lanes}")
         if joining:
             raise InputError(f"resize: lanes {sorted(joining)} are just starting; wait until they are there")
-        if self.controller.draining:
+        if self.balancer.draining:
             raise InputError(
-                f"resize: lanes {sorted(self.controller.draining)} are giving away their slots; wait until they "
-                f"are gone"
+                f"resize: lanes {sorted(self.balancer.draining)} are giving away their slots; wait until they are gone"
             )
         more = lanes - len(table.lanes)
         if more > spare:
@@ -54,10 +53,10 @@ class Elastic:
         if more > 0:
             self._start(more, now_s)
         elif more < 0:
-            self.act_on(self.controller.resize(fitted(table, table.lanes[:lanes], self.weights())))
+            self.act_on(self.balancer.resize(fitted(table, table.lanes[:lanes], self.weights())))
 
     def act_on(self, wish: LaneWish | None) -> None:
-        """Do what the controller wants of lanes."""
+        """Do what the balancer wants of lanes."""
         if wish is None:
             return
         if wish.add:
@@ -65,23 +64,23 @@ class Elastic:
         for lane in wish.retire:
             self.remove(lane)
         if wish.retire:
-            self.controller.lanes_changed([lane for lane in self.controller.table.lanes if lane not in wish.retire])
+            self.balancer.lanes_changed([lane for lane in self.balancer.table.lanes if lane not in wish.retire])
 
     def welcome(self) -> None:
-        """Once all new lanes are there, let the controller know of them and give them their share of the units."""
+        """Once all new lanes are there, let the balancer know of them and give them their share of the units."""
         joining = self.away.joining
         if not joining or any(self.lanes[lane].token is None for lane in joining):
             return
-        before = self.controller.table
+        before = self.balancer.table
         lanes = sorted({*before.lanes, *joining})
         joining.clear()
-        self.controller.lanes_changed(lanes)
-        self.act_on(self.controller.resize(fitted(before, lanes, self.weights())))
+        self.balancer.lanes_changed(lanes)
+        self.act_on(self.balancer.resize(fitted(before, lanes, self.weights())))
 
     def found(self, room: Room, now_s: float) -> None:
         """Start the lanes that the policy wants, or go on as it is if there is no room for them."""
         if room.asked > room.spare + len(self.away.gone):
-            self.controller.lanes_changed(self.controller.table.lanes)
+            self.balancer.lanes_changed(self.balancer.table.lanes)
         else:
             self._forget_gone()
             self._start(room.asked, now_s)
@@ -94,12 +93,12 @@ class Elastic:
     @property
     def serving(self) -> list[LaneId]:
         """The lanes of the table that have an attempt."""
-        return [lane for lane in self.controller.table.lanes if self.lanes[lane].token is not None]
+        return [lane for lane in self.balancer.table.lanes if self.lanes[lane].token is not None]
 
     def came(self, lane: LaneId) -> None:
         """A lane is there. One that nobody waited for any more gets a share again."""
         if self.away.came(lane):
-            self.controller.lane_back(lane, self.weights())
+            self.balancer.lane_back(lane, self.weights())
 
     def waits_until_s(self) -> float:
         """Return until when lanes are waited for that are not there."""
@@ -111,7 +110,7 @@ class Elastic:
         for lane in late:
             self.remove(lane)
         if late:
-            self.controller.join_failed(late)
+            self.balancer.join_failed(late)
 
     def _forget_gone(self) -> None:
         for lane in sorted(self.away.gone):

@@ -23,7 +23,7 @@ class Committed:
 
 @dataclass(frozen=True)
 class Asked:
-    """Somebody has asked the controller for something: see what follows from it."""
+    """Somebody has asked the balancer for something: see what follows from it."""
 
 
 @dataclass(frozen=True)

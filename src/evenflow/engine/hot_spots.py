@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from evenflow.control import Controller
+from evenflow.control import Balancer
 from evenflow.lane.messages import HotKey
 from evenflow.model import Epoch, SlotId
 
@@ -18,12 +18,12 @@ _MOST = 8  # slots per work whose keys are asked for
 class HotSpots:
     """Knows when to ask for the hottest key of which slot, and what lanes have answered."""
 
-    controller: Controller
+    balancer: Balancer
     _known: dict[SlotId, tuple[Epoch, HotKey]] = field(default_factory=dict)
 
     def to_ask(self, slots: Iterable[SlotId], epoch: Epoch) -> tuple[SlotId, ...]:
         """Return those of the slots that a lane folds up to an epoch whose hottest key it is to look for."""
-        hot = self.controller.not_curable
+        hot = self.balancer.not_curable
         self._known = {slot: known for slot, known in self._known.items() if slot in hot}
         due = [slot for slot in slots if slot in hot and epoch >= self._known.get(slot, (-_EVERY,))[0] + _EVERY]
         return tuple(due[:_MOST])
@@ -38,8 +38,8 @@ class HotSpots:
         `share` is the slot's part of all load in the newest window, `since` the epoch from which on the policy has
         said so; `keyShare` the part of the slot's rows that its most frequent `key` has, among `keys` of them.
         """
-        hot, table = self.controller.not_curable, self.controller.table
-        shares = self.controller.slot_shares()
+        hot, table = self.balancer.not_curable, self.balancer.table
+        shares = self.balancer.slot_shares()
         rows = []
         for slot in sorted(hot, key=lambda slot: -shares[slot]):
             _, known = self._known.get(slot, (0, None))

@@ -13,7 +13,7 @@ from functools import reduce
 
 import numpy as np
 
-from evenflow.control import Controller
+from evenflow.control import Balancer
 from evenflow.engine.actions import Action, Commit, LookForStrays, Progressed, RetireLane, StartLane, Tell
 from evenflow.engine.away import LANE_GRACE_S, LANE_START_S, Away
 from evenflow.engine.copies import Copies
@@ -45,7 +45,7 @@ class Engine:
     def __init__(  # noqa: PLR0913 - settings by name
         self,
         records: Records,
-        controller: Controller,
+        balancer: Balancer,
         handover: Handover = "at once",
         *,
         most_losses: int = _MOST_LOSSES,
@@ -54,16 +54,16 @@ class Engine:
         unit_weights: Callable[[], FloatArray] | None = None,
         stages: Sequence[StageUnits] = (),
     ) -> None:
-        """Start with all units absent, to be held by the lanes of the controller's table; no lane is there yet.
+        """Start with all units absent, to be held by the lanes of the balancer's table; no lane is there yet.
 
         `stages` says which units feed which, where there is more than one stage.
         """
-        self.controller = controller
+        self.balancer = balancer
         self._actions: list[Action] = []
         self._now_s = 0.0
         self._records, self._most_losses = records, most_losses
         self._lanes: dict[LaneId, Lane] = {}
-        self._units = Units(controller.table)
+        self._units = Units(balancer.table)
         self._inputs = {epoch: EpochIndex(record) for epoch, record in records.pending.items()}
         for epoch, index in self._inputs.items():
             for block in records.fed(epoch):
@@ -72,14 +72,14 @@ class Engine:
         self._planner = Planner(self._units, self._inputs, lambda: records.slot_versions, self._extras, self._flow)
         self._loads = LoadAccounts()
         self._handoffs = Handoffs()
-        self._copies = Copies(controller, self._lanes, self._units, records.sources, self._handoffs)
-        self.hot_spots = HotSpots(controller)
-        weights = unit_weights or (lambda: np.zeros(controller.table.slots))
+        self._copies = Copies(balancer, self._lanes, self._units, records.sources, self._handoffs)
+        self.hot_spots = HotSpots(balancer)
+        weights = unit_weights or (lambda: np.zeros(balancer.table.slots))
         self._away = Away(lane_grace_s, lane_start_s)
         act = self._actions.append
-        self._elastic = Elastic(controller, self._lanes, self._add_lane, self._remove_lane, act, weights, self._away)
+        self._elastic = Elastic(balancer, self._lanes, self._add_lane, self._remove_lane, act, weights, self._away)
         self._transfers = Transfers(
-            controller,
+            balancer,
             records,
             self._lanes,
             self._units,
@@ -108,7 +108,7 @@ class Engine:
 
     def missing(self) -> list[LaneId]:
         """Return the lanes that are to serve units and are not there, or have not loaded all that waits for them."""
-        lanes = self.controller.table.lanes
+        lanes = self.balancer.table.lanes
         return [lane for lane in lanes if self._lanes[lane].token is None or not self._units.is_complete(lane)]
 
     def waits_until_s(self) -> float:
@@ -141,8 +141,8 @@ class Engine:
     # --- in ------------------------------------------------------------------------------------------------------
 
     def start(self) -> list[Action]:
-        """Begin: have the lanes of the controller's table started."""
-        for lane in self.controller.table.lanes:
+        """Begin: have the lanes of the balancer's table started."""
+        for lane in self.balancer.table.lanes:
             self._add_lane(lane)
         return self._flushed()
 
@@ -199,7 +199,7 @@ class Engine:
         self._inputs[record.epoch] = EpochIndex(record)
         lanes = [lane for lane in record.lanes if lane in self._lanes and lane not in self._away.gone]
         self._loads.accepted(record.epoch, lanes)
-        for life in self.controller.in_flight if record.moves else ():
+        for life in self.balancer.in_flight if record.moves else ():
             # What was begun before, since a lane is gone, leads elsewhere by now, or is under way already.
             move = life.move
             if (move.slot, move.source, move.target) in record.moves and life.epoch == record.epoch:
@@ -232,7 +232,7 @@ class Engine:
         self._units.happens(Turn.CALLED_OFF, sorted(wanted))
 
     def _adopted(self, lane: LaneId, message: Adopted) -> None:
-        self.controller.measured_move(message.state_bytes, message.seconds)
+        self.balancer.measured_move(message.state_bytes, message.seconds)
         self._lanes[lane].due = message.due
         if self._transfers.loaded(lane, self._now_s):
             self._loads.loaded(lane, self._now_s)
@@ -249,9 +249,9 @@ class Engine:
                 f"lane {lane} was lost {status.losses} times in one epoch: its Python worker dies each time. See "
                 f"the executor's log; often memory runs out (more lanes hold less each), or the operator crashes it"
             )
-        self.controller.lane_lost(lane)
+        self.balancer.lane_lost(lane)
         self._transfers.lost(lane)
-        if lane in self.controller.table.lanes:
+        if lane in self.balancer.table.lanes:
             self._away.lost[lane] = self._now_s
         elif lane not in self._away.joining:
             self._away.gone.add(lane)
@@ -263,14 +263,14 @@ class Engine:
         """
         overdue = self._away.overdue(self._now_s, self._elastic.serving)
         for lane in overdue:
-            self.controller.lane_gone(lane, self._elastic.weights())
+            self.balancer.lane_gone(lane, self._elastic.weights())
             self._away.gone.add(lane)
             del self._away.lost[lane]
             self._loads.remove(lane)
         if not overdue:
             return
-        adopted = self.controller.adopt(self._now_s)
-        told = [life for life in self.controller.in_flight if life.move.source in overdue and life not in adopted]
+        adopted = self.balancer.adopt(self._now_s)
+        told = [life for life in self.balancer.in_flight if life.move.source in overdue and life not in adopted]
         for life in (*adopted, *(life for life in told if life.move.slot not in self._units.moves)):
             self._transfers.begin(life.move, -1 if life.epoch is None else life.epoch, self._now_s)
         self._idle.update(self._lanes)
@@ -313,7 +313,7 @@ class Engine:
                 status.epoch = max(status.epoch, self._records.frontier)
         reports = self._loads.reports(known, self._units, self._records.slot_versions, self.pending_rows())
         for report in list(reports):
-            self._elastic.act_on(self.controller.report(report))
+            self._elastic.act_on(self.balancer.report(report))
 
     # --- out -----------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from evenflow.control import Ack, Controller, LaneWish
+from evenflow.control import Ack, Balancer, LaneWish
 from evenflow.control.journal import StateMoved
 from evenflow.engine.actions import Action, Discard, Tell
 from evenflow.engine.copies import Copies
@@ -42,7 +42,7 @@ class Absence:
 class Transfers:
     """The moves that are under way, and what lanes are told to let go of and to load for them."""
 
-    controller: Controller
+    balancer: Balancer
     records: Records
     lanes: Mapping[LaneId, Lane]
     units: Units
@@ -50,7 +50,7 @@ class Transfers:
     handoffs: Handoffs
     handover: Handover
     act: Callable[[Action], None]
-    wished: Callable[[LaneWish | None], None]  # what the controller wants of lanes, now that a move is further
+    wished: Callable[[LaneWish | None], None]  # what the balancer wants of lanes, now that a move is further
     absences: deque[Absence] = field(default_factory=lambda: deque(maxlen=_ABSENCES))
     _released: list[Released] = field(default_factory=list)
     _left_s: dict[SlotId, float] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Transfers:
     def _let_go(self, message: Released, now_s: float) -> None:
         """Units are on their way: the next lane may load them."""
         handoffs = dict(message.handoffs)
-        self.controller.measured_move(message.state_bytes, message.seconds)
+        self.balancer.measured_move(message.state_bytes, message.seconds)
         rows = max(1, sum(ref.rows for ref in handoffs.values()))
         self.units.happens(Turn.LEFT, [unit for unit, _ in message.slots])
         for unit, _ in message.slots:
@@ -97,7 +97,7 @@ class Transfers:
                     self.act(Discard((outdated.file,)))
                 share = message.state_bytes * handoffs[unit].rows // rows
                 moved = StateMoved(under_way.epoch, under_way.move, handoffs[unit].rows, share, message.seconds)
-                self.controller.journal.record(moved)
+                self.balancer.journal.record(moved)
             self._acknowledge(unit, under_way.epoch, MoveEvent.HANDED_OFF, now_s)
 
     def loaded(self, lane: LaneId, now_s: float) -> list[SlotId]:
@@ -116,7 +116,7 @@ class Transfers:
 
     def prepared(self, lane: LaneId, message: Prepared) -> None:
         """A lane has loaded units ahead of their moves, or could not."""
-        self.controller.measured_move(message.state_bytes, message.seconds)
+        self.balancer.measured_move(message.state_bytes, message.seconds)
         status = self.lanes[lane]
         self.copies.made(lane, str(status.token), message, status.asked.popleft())
 
@@ -129,7 +129,7 @@ class Transfers:
         self.copies.lane_lost(lane)
 
     def _acknowledge(self, unit: SlotId, epoch: Epoch, event: MoveEvent, now_s: float) -> None:
-        self.wished(self.controller.acknowledge(Ack(unit, epoch, event, now_s)))
+        self.wished(self.balancer.acknowledge(Ack(unit, epoch, event, now_s)))
 
     # --- what lanes are told -------------------------------------------------------------------------------------
 

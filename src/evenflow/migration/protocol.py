@@ -8,8 +8,8 @@
        │ cancel,          │   └──┘               │   │ target lost
        │ superseded,      │                      │   └──┐
        │ any loss         │ source lost,         │──────┘
-       ▼                  │ controller           │ handoff damaged,
-    CANCELLED             │ restarted            │ controller restarted
+       ▼                  │ balancer           │ handoff damaged,
+    CANCELLED             │ restarted            │ balancer restarted
                           ▼                      ▼
                        RECOVERING ◀──────────────┘
                           │   ▲ any further loss            target gone
@@ -72,12 +72,12 @@ class Event(Enum):
     TARGET_LOST = "target lost"
     TARGET_GONE = "target gone"
     HANDOFF_DAMAGED = "handoff damaged"
-    CONTROLLER_RESTARTED = "controller restarted"
+    BALANCER_RESTARTED = "balancer restarted"
     CANCEL = "cancel"
     SUPERSEDED = "superseded by a newer plan"
 
 
-_LOSSES = (Event.SOURCE_LOST, Event.TARGET_LOST, Event.CONTROLLER_RESTARTED)
+_LOSSES = (Event.SOURCE_LOST, Event.TARGET_LOST, Event.BALANCER_RESTARTED)
 
 TRANSITIONS: dict[tuple[Phase, Event], Phase] = {
     (Phase.PLANNED, Event.ANNOUNCE): Phase.ANNOUNCED,
@@ -89,13 +89,13 @@ TRANSITIONS: dict[tuple[Phase, Event], Phase] = {
     (Phase.ANNOUNCED, Event.INSTALLED): Phase.SETTLED,
     (Phase.ANNOUNCED, Event.SOURCE_LOST): Phase.RECOVERING,
     (Phase.ANNOUNCED, Event.TARGET_LOST): Phase.ANNOUNCED,
-    (Phase.ANNOUNCED, Event.CONTROLLER_RESTARTED): Phase.RECOVERING,
+    (Phase.ANNOUNCED, Event.BALANCER_RESTARTED): Phase.RECOVERING,
     (Phase.IN_TRANSIT, Event.HANDED_OFF): Phase.IN_TRANSIT,
     (Phase.IN_TRANSIT, Event.INSTALLED): Phase.SETTLED,
     (Phase.IN_TRANSIT, Event.SOURCE_LOST): Phase.IN_TRANSIT,
     (Phase.IN_TRANSIT, Event.TARGET_LOST): Phase.IN_TRANSIT,
     (Phase.IN_TRANSIT, Event.HANDOFF_DAMAGED): Phase.RECOVERING,
-    (Phase.IN_TRANSIT, Event.CONTROLLER_RESTARTED): Phase.RECOVERING,
+    (Phase.IN_TRANSIT, Event.BALANCER_RESTARTED): Phase.RECOVERING,
     (Phase.RECOVERING, Event.INSTALLED): Phase.SETTLED,
     # A source taken for dead may still have finished; its handoff is not waited for any more.
     (Phase.RECOVERING, Event.HANDED_OFF): Phase.RECOVERING,

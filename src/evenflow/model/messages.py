@@ -1,4 +1,4 @@
-"""Control messages: what the controller sends for an epoch, totally ordered.
+"""Control messages: what the balancer sends for an epoch, totally ordered.
 
 The fields are those of AutoFlow's Table I; `moves` generalises its one sender and one receiver (AF-A16).
 """

@@ -18,7 +18,7 @@ class Proposal:
     own nothing. `not_curable` names slots that alone exceed what a lane should carry: no move can help.
     `memory` comes back in the next view. `collect_s` asks for a window at least that long before the next call.
     `on_their_own`: those of the moves each of which is of use without all others; where a plan takes several steps and
-    lanes stop for each, the controller may carry out some of these only, and ask again.
+    lanes stop for each, the balancer may carry out some of these only, and ask again.
     `note` is one sentence about the decision as a whole, for people.
     """
 

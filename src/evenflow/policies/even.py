@@ -52,7 +52,7 @@ from evenflow.policies.relief import relieving_moves
 from evenflow.policies.speeds import Speeds
 
 _BESIDE_HOT = 0.05  # of its lane's time that clearing the lane of a slot which no move can cure must win, at least
-_LASTING = 12  # windows that tell the same story: half of what the controller keeps by default
+_LASTING = 12  # windows that tell the same story: half of what the balancer keeps by default
 _FAR_FROM_EVEN = 1.5  # times the even share; where lanes wait for each other, idle time is no sign of calm
 _COARSER = (0.05, 0.1, 0.2, 0.5)  # goals above the best maximum that are weighed when state is heavy
 _CHEAP = 0.1  # moves that cost less than this share of their gain are not worth haggling over

@@ -291,7 +291,7 @@ def _pairs(order_by: FloatArray) -> Iterator[tuple[int, int]]:
 def _next_delta(view: LoadView, shortest: float, longest: float | None) -> Collection:
     """Return the next collection time: as long as the last move phase, half the last time if there was none.
 
-    Whether anything moved is read from the clock, not from what was proposed: the controller may have refused
+    Whether anything moved is read from the clock, not from what was proposed: the balancer may have refused
     it all. At first there is no last time, which ends in the shortest.
     """
     last = view.memory.delta_s if isinstance(view.memory, Collection) else shortest

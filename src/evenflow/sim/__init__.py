@@ -1,1 +1,1 @@
-"""What-if in virtual time: scenario files and replays, under the real controller and policies; seeded, no Spark."""
+"""What-if in virtual time: scenario files and replays, under the real balancer and policies; seeded, no Spark."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from evenflow.control import ControllerOptions
+from evenflow.control import BalancerOptions
 from evenflow.errors import InputError
 from evenflow.migration import Strategy, strategy_named
 from evenflow.model import LaneId, RoutingTable
@@ -47,7 +47,7 @@ class WhatIf:
     scenario: Scenario
     policy: Policy
     strategy: Strategy
-    options: ControllerOptions
+    options: BalancerOptions
     names: dict[str, str]
     lanes_at: tuple[tuple[float, int], ...] = ()
     kills_at: tuple[tuple[float, LaneId], ...] = ()
@@ -96,20 +96,20 @@ def _built(file: ScenarioFile, seed: int) -> WhatIf:
         scenario,
         policy,
         strategy_named(balance.strategy, **balance.strategy_options),
-        controller_options(balance.controller),
+        balancer_options(balance.balancer),
         {"policy": balance.policy, "strategy": balance.strategy, "handover": balance.handover},
         tuple((event.at_s, event.count) for event in file.event if isinstance(event, AddLanes)),
         tuple((event.at_s, lane) for event in file.event if isinstance(event, KillLane) for lane in event.lanes),
     )
 
 
-def controller_options(given: dict[str, Any]) -> ControllerOptions:
+def balancer_options(given: dict[str, Any]) -> BalancerOptions:
     """Return the brakes; a name there is none of is an error that lists those there are."""
-    known = [name for name in ControllerOptions.__dataclass_fields__ if name != "move_cost"]
+    known = [name for name in BalancerOptions.__dataclass_fields__ if name != "move_cost"]
     for name in given:
         if name not in known:
-            raise InputError(f"balance.controller: there is no key {name!r}; known: {', '.join(known)}")
-    return ControllerOptions(**fitted_options("balance.controller", ControllerOptions, given))
+            raise InputError(f"balance.balancer: there is no key {name!r}; known: {', '.join(known)}")
+    return BalancerOptions(**fitted_options("balance.balancer", BalancerOptions, given))
 
 
 # --- what arrives ---------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@
     [balance]
     policy = "even"                   # and policy_options, strategy, strategy_options
     handover = "at once"              # at the timestamp, at once, pause all, forward and merge
-    controller = { window_epochs = 2 }
+    balancer = { window_epochs = 2 }
 
     [move]                            # what moving costs
     seconds_per_byte = 1e-8
@@ -114,7 +114,7 @@ class BalancePart(_Part, frozen=True, kw_only=True):
     strategy_options: dict[str, Any] = {}
     handover: Ways = "at once"
     mergeable: bool = False
-    controller: dict[str, Any] = {}
+    balancer: dict[str, Any] = {}
 
 
 class MovePart(_Part, frozen=True, kw_only=True):

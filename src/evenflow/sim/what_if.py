@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from evenflow.control import Controller, ControllerOptions
+from evenflow.control import Balancer, BalancerOptions
 from evenflow.control.journal import PhaseChanged
 from evenflow.control.window_json import read_window_json
 from evenflow.errors import InputError
@@ -126,8 +126,8 @@ def answer(what_if: WhatIf, recorded: Recording | None = None) -> Answer:
 def real_answer(what_if: WhatIf, recorded: Recording | None = None) -> Answer:
     """Run it by the real engine in virtual time."""
     scenario = what_if.scenario
-    controller = Controller(scenario.first_table, what_if.policy, what_if.strategy, what_if.options)
-    timeline = run_scenario(scenario, controller, what_if.seed, Happenings(what_if.lanes_at, what_if.kills_at))
+    balancer = Balancer(scenario.first_table, what_if.policy, what_if.strategy, what_if.options)
+    timeline = run_scenario(scenario, balancer, what_if.seed, Happenings(what_if.lanes_at, what_if.kills_at))
     return Answer(what_if.title, what_if.seed, {**what_if.names, "engine": "real"}, timeline, recorded)
 
 
@@ -160,7 +160,7 @@ def replayed(text: bytes, name: str, policy: str | None, strategy: str, seed: in
         recording.scenario,
         policy_named(chosen),
         strategy_named(strategy),
-        ControllerOptions(),
+        BalancerOptions(),
         names,
     )
     return what_if, recording

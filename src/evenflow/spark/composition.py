@@ -15,7 +15,7 @@ from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from evenflow.control import Controller, ControllerState
+from evenflow.control import Balancer, BalancerState
 from evenflow.control.fitting import fitted
 from evenflow.control.journal import Journal
 from evenflow.engine import Engine
@@ -98,14 +98,14 @@ def started(stream: StatefulStream, settings: Settings) -> Query:
         output=outlet.form,
         retry_s=retries.patience_s,
     )
-    controller = Controller.restored(
-        ControllerState(
+    balancer = Balancer.restored(
+        BalancerState(
             initial_table(checkpoint, options.policy, options.slots, room.lanes),
             epoch=checkpoint.recover().last_accepted,
         ),
         options.policy,
         options.strategy,
-        options.controller,
+        options.balancer,
         Journal.of_query(),
     )
     links = LaneLinks(
@@ -119,7 +119,7 @@ def started(stream: StatefulStream, settings: Settings) -> Query:
     progress = Progress(query_id, settings.name, lanes_why=room.why)
     engine = Engine(
         checkpoint,
-        controller,
+        balancer,
         options.handover,
         lane_grace_s=options.lane_grace_s,
         lane_start_s=room.lane_start_s,
@@ -128,7 +128,7 @@ def started(stream: StatefulStream, settings: Settings) -> Query:
     shell = Shell(
         spark=spark,
         checkpoint=checkpoint,
-        controller=controller,
+        balancer=balancer,
         links=links,
         engine=engine,
         router=router,

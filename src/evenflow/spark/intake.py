@@ -36,7 +36,7 @@ class Intake:
     progress: Progress
     log: QueryLog
     faults: Faults
-    changed: threading.Condition  # of what it guards: the engine, and the controller with it
+    changed: threading.Condition  # of what it guards: the engine, and the balancer with it
     stopped: threading.Event
     max_lag: int
     clock: Callable[[], float]
@@ -109,8 +109,8 @@ class Intake:
     def _begin(self, now_s: float) -> tuple[ControlMessage, RoutingTable]:
         with self.changed:
             epoch: Epoch = self.checkpoint.last_accepted + 1
-            controller = self.engine.controller
-            message, table = controller.next_epoch(epoch, now_s), controller.table
+            balancer = self.engine.balancer
+            message, table = balancer.next_epoch(epoch, now_s), balancer.table
         if message.moves:
             self.log.info("%d moves take effect: %s", len(message.moves), shown(message.moves), epoch=epoch)
         return message, table

@@ -34,7 +34,7 @@ class LaneStart:
                 f"image, or an environment sent along with spark.archives), or send it with --py-files {module}.zip "
                 f"if what it needs itself is there. See docs/deploy.md"
             )
-        needs_all = deadline < math.inf or len(missing) == len(self.engine.controller.table.lanes)
+        needs_all = deadline < math.inf or len(missing) == len(self.engine.balancer.table.lanes)
         hopeless = [lane for lane in missing if needs_all and self.links.failures_in_a_row(lane) >= _HOPELESS]
         late = [lane for lane in missing if not self.links.has_come(lane) and time.monotonic() > deadline]
         if hopeless or late:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import get_args
 
-from evenflow.control import ControllerOptions
+from evenflow.control import BalancerOptions
 from evenflow.engine import Handover
 from evenflow.engine.away import LANE_GRACE_S
 from evenflow.errors import InputError
@@ -19,7 +19,7 @@ from evenflow.spark.route import Exchange
 MAX_LAG = 4
 PATIENCE = 8  # epochs that a report may lag behind, over and above what lanes may
 # A cold first epoch is no measure, and one window shows no noise.
-BRAKES = ControllerOptions(settle_windows=1, warm_up_windows=2, patience=MAX_LAG + PATIENCE)
+BRAKES = BalancerOptions(settle_windows=1, warm_up_windows=2, patience=MAX_LAG + PATIENCE)
 _SHORTEST_TIMEOUT_S = 1.0  # a busy machine makes a lane wait that long for a core
 _MOST_SLOTS = 1 << 15  # a slot travels as 16 bits
 
@@ -37,7 +37,7 @@ class BalanceOptions:
     handover: Handover = "at once"
     lane_timeout_s: float = LANE_TIMEOUT_S
     lane_grace_s: float = LANE_GRACE_S
-    controller: ControllerOptions = BRAKES
+    balancer: BalancerOptions = BRAKES
 
     def __post_init__(self) -> None:
         """Refuse numbers that cannot be."""

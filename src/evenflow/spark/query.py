@@ -138,10 +138,10 @@ class Query:
     def explain(self, extended: bool = False) -> None:  # noqa: FBT001, FBT002 - Spark's signature
         """Print how the query is spread, and Spark's plan for how its rows come to lanes."""
         shell = self._shell
-        config, table = shell.config, shell.controller.table
+        config, table = shell.config, shell.balancer.table
         print(  # noqa: T201 - Spark prints it too
             f"== evenflow ==\n{config.operator}\nby {', '.join(config.keys)}: {table.slots} slots on "
-            f"{len(table.lanes)} lanes, policy {policy_name(shell.controller.policy)}, "
+            f"{len(table.lanes)} lanes, policy {policy_name(shell.balancer.policy)}, "
             f"exchange {shell.router.exchange}\n== How rows come to lanes =="
         )
         self.spark_query.explain(extended)
@@ -157,7 +157,7 @@ class Query:
         """What each lane did last, and where it runs, or has run; None for what is not known yet."""
         shell = self._shell
         done = {row["lane"]: row for row in shell.progress.lane_rows()}
-        owned = Counter(shell.controller.table.owners.tolist())
+        owned = Counter(shell.balancer.table.owners.tolist())
         return [
             {**_NOTHING_DONE, "lane": lane, "slots": owned[lane], **done.get(lane, {}), **self._place(lane)}
             for lane in sorted(shell.engine.lanes)

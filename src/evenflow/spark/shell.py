@@ -32,7 +32,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from evenflow.control import Controller
+from evenflow.control import Balancer
 from evenflow.control.journal import Entry, Journal
 from evenflow.engine import (
     Asked,
@@ -74,7 +74,7 @@ class Shell:
 
     spark: SparkSession
     checkpoint: Checkpoint
-    controller: Controller
+    balancer: Balancer
     links: LaneLinks
     engine: Engine
     router: Router
@@ -132,7 +132,7 @@ class Shell:
     @property
     def journal(self) -> Journal:
         """The record of all decisions and moves."""
-        return self.controller.journal
+        return self.balancer.journal
 
     # --- life ----------------------------------------------------------------------------------------------------
 
@@ -216,17 +216,17 @@ class Shell:
         """Plan moves that were asked for by hand, to take effect at epoch `not_before` or later."""
         with self._changed:
             self._refuse_if_ended("rebalance")
-            owners = dict(enumerate(self.controller.table.owners.tolist()))
+            owners = dict(enumerate(self.balancer.table.owners.tolist()))
             asked = [
                 move if isinstance(move, Move) else Move(move[0], owners.get(move[0], -1), move[1]) for move in moves
             ]
-            self.controller.request([move for move in asked if move.source != move.target], not_before)
+            self.balancer.request([move for move in asked if move.source != move.target], not_before)
         self._post(Asked())
 
     def set_policy(self, policy: Policy) -> None:
         """Decide by another policy."""
         with self._lock:
-            self.controller.set_policy(policy)
+            self.balancer.set_policy(policy)
         self.log.info("policy %s from now on", policy_name(policy))
 
     def resize(self, lanes: int) -> None:
@@ -244,7 +244,7 @@ class Shell:
     def slot_rows(self) -> list[dict[str, Any]]:
         """Return what each slot cost last, and how many rows of accepted epochs wait for it."""
         with self._lock:
-            return self.progress.slot_rows(self.engine.pending_rows(), self.controller.table)
+            return self.progress.slot_rows(self.engine.pending_rows(), self.balancer.table)
 
     @contextlib.contextmanager
     def cut(self) -> Iterator[Cut]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import StructType
 
-from evenflow.control import ControllerOptions
+from evenflow.control import BalancerOptions
 from evenflow.engine import Handover
 from evenflow.engine.away import LANE_GRACE_S
 from evenflow.errors import InputError
@@ -223,7 +223,7 @@ class StatefulStream:
             strategy=strategy_of("balance", strategy, pace),
             exchange=exchange,
             handover=handover,
-            controller=ControllerOptions(**fitted_options("balance", ControllerOptions, brakes)),
+            balancer=BalancerOptions(**fitted_options("balance", BalancerOptions, brakes)),
         )
         return replace(self, options=options)
 

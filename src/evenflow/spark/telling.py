@@ -37,14 +37,14 @@ _FAULTY = {Refusal.BAD_PROPOSAL, Refusal.BAD_REQUEST}
 
 def tell_start(shell: Shell, *, lanes_why: str, exchange_asked: bool) -> None:
     """Tell what the query runs with, and why."""
-    controller, recovery = shell.controller, shell.checkpoint.recover()
+    balancer, recovery = shell.balancer, shell.checkpoint.recover()
     shell.log.info(
         "starts with %d lanes (%s), %d slots, policy %s, strategy %s, exchange %s (%s), max_lag %d; checkpoint %s, %s",
-        len(controller.table.lanes),
+        len(balancer.table.lanes),
         lanes_why,
-        controller.table.slots,
-        policy_name(controller.policy),
-        controller.strategy.name,
+        balancer.table.slots,
+        policy_name(balancer.policy),
+        balancer.strategy.name,
         shell.router.exchange,
         "as asked" if exchange_asked else "by the kind of master",
         shell.max_lag,

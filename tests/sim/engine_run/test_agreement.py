@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evenflow.control import Controller
+from evenflow.control import Balancer
 from evenflow.migration import strategy_named
 from evenflow.policies import policy_named
 from evenflow.sim.engine_run import run_scenario
@@ -38,8 +38,8 @@ def scenario(load: str) -> Scenario:
 
 def both(load: str, policy: str) -> tuple[Timeline, Timeline]:
     played, strategy = scenario(load), strategy_named("paced")
-    controller = Controller(played.first_table, policy_named(policy), strategy)
-    return run_scenario(played, controller), simulate(played, policy_named(policy), strategy)
+    balancer = Balancer(played.first_table, policy_named(policy), strategy)
+    return run_scenario(played, balancer), simulate(played, policy_named(policy), strategy)
 
 
 @pytest.mark.parametrize("policy", ["static", "even", "autoflow"])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenflow.control import Controller, ControllerOptions
+from evenflow.control import Balancer, BalancerOptions
 from evenflow.errors import InputError, ProtocolError
 from evenflow.lane.messages import SlotToLoad
 from evenflow.migration import strategy_named
@@ -37,15 +37,15 @@ QUIET = Scenario(
 )
 
 
-def controller(scenario: Scenario, policy: str = "static", options: ControllerOptions | None = None) -> Controller:
-    return Controller(scenario.first_table, policy_named(policy), strategy_named("sudden"), options)
+def balancer(scenario: Scenario, policy: str = "static", options: BalancerOptions | None = None) -> Balancer:
+    return Balancer(scenario.first_table, policy_named(policy), strategy_named("sudden"), options)
 
 
 def query(
     scenario: Scenario, max_lag: int | None = None, copy_ahead_bytes: int | None = None
 ) -> tuple[PlayedQuery, Books]:
-    options = ControllerOptions(copy_ahead_bytes=copy_ahead_bytes)
-    found = query_of(scenario, controller(scenario, options=options), 1, max_lag)
+    options = BalancerOptions(copy_ahead_bytes=copy_ahead_bytes)
+    found = query_of(scenario, balancer(scenario, options=options), 1, max_lag)
     found[0].start()
     return found
 
@@ -98,11 +98,11 @@ def test_through_any_kills_and_moves_each_row_is_folded_once(seed: int) -> None:
         played.run(played.now_s + float(rng.exponential(0.8)))
         if rng.random() < 0.4:
             played.kill(int(rng.integers(LANES)))
-        owners = played.controller.table.owners
+        owners = played.balancer.table.owners
         moves = [
             Move(slot, int(owners[slot]), int(rng.integers(LANES))) for slot in rng.choice(SLOTS, 3, replace=False)
         ]
-        played.controller.request([move for move in moves if move.source != move.target])
+        played.balancer.request([move for move in moves if move.source != move.target])
     played.run(played.now_s + 5)
     finished(played)
 
@@ -143,7 +143,7 @@ def test_lag_is_bounded_and_an_epoch_that_waits_takes_all_that_has_come() -> Non
 def test_moving_takes_what_the_network_lets_through() -> None:
     played, books = query(replace(QUIET, network=Network(point_to_point=1e6)))
     played.run(5.5)
-    played.controller.request([Move(0, 0, 1)])
+    played.balancer.request([Move(0, 0, 1)])
     played.run(9.5)
     absence = played.engine.absences[0]
     assert 1.0 < absence.until_s - absence.since_s < 1.25  # and until the lane is done with what it has in hand
@@ -156,7 +156,7 @@ def test_a_slot_that_is_copied_ahead_is_away_for_less() -> None:
     for copied in (None, 0):
         played, _ = query(narrow, copy_ahead_bytes=copied)
         played.run(5.5)
-        played.controller.request([Move(0, 0, 1)])
+        played.balancer.request([Move(0, 0, 1)])
         played.run(12.5)
         absence = played.engine.absences[0]
         away.append(absence.until_s - absence.since_s)
@@ -165,7 +165,7 @@ def test_a_slot_that_is_copied_ahead_is_away_for_less() -> None:
 
 
 def test_lanes_that_are_added_get_their_share() -> None:
-    timeline = run_scenario(QUIET, controller(QUIET), happenings=Happenings(lanes_at=((5.0, 1),)))
+    timeline = run_scenario(QUIET, balancer(QUIET), happenings=Happenings(lanes_at=((5.0, 1),)))
     assert timeline.lanes.tolist()[0] == 3
     assert timeline.lanes.tolist()[-1] == 4
     assert timeline.busy_s[-1].min() > 0.1
@@ -175,7 +175,7 @@ def test_a_slow_lane_is_relieved() -> None:
     slow = replace(
         QUIET, speeds=Loaded([0], 0.25, 5.0), duration_s=60, arrivals=with_hotspot(SLOTS, 1_200, [0, 1], 0.3)
     )
-    static, even = (run_scenario(slow, controller(slow, policy)) for policy in ("static", "even"))
+    static, even = (run_scenario(slow, balancer(slow, policy)) for policy in ("static", "even"))
     assert even.backlog[-1].sum() < 0.2 * static.backlog[-1].sum()
 
 
@@ -190,4 +190,4 @@ def test_a_slow_lane_is_relieved() -> None:
 def test_what_lanes_do_not_play_is_refused(changes: dict[str, object], text: str) -> None:
     scenario = replace(QUIET, **changes)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=text):
-        run_scenario(scenario, controller(scenario))
+        run_scenario(scenario, balancer(scenario))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evenflow.control import ControllerOptions
+from evenflow.control import BalancerOptions
 from evenflow.errors import InputError
 from evenflow.model import LoadView, MoveCost
 from evenflow.policies import Proposal, policy_named
@@ -47,7 +47,7 @@ def test_the_policy_is_told_whether_all_lanes_stop_for_a_move(way: Way) -> None:
     simulate(hot(way, duration_s=2.0), Listener())
     assert told == {way is Way.PAUSE_ALL}
     told.clear()
-    simulate(hot(way, duration_s=2.0), Listener(), options=ControllerOptions(move_cost=MoveCost(stops_all=True)))
+    simulate(hot(way, duration_s=2.0), Listener(), options=BalancerOptions(move_cost=MoveCost(stops_all=True)))
     assert told == {True}, "by the caller too"
 
 

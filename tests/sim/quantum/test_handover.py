@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenflow.control import Controller, ControllerOptions
+from evenflow.control import Balancer, BalancerOptions
 from evenflow.control.journal import Decided, PhaseChanged
 from evenflow.migration import Event, strategy_named
 from evenflow.model import LoadView, Move
@@ -47,14 +47,14 @@ def two_lanes(way: Way, per_s: float = 1500.0, state_bytes: float = 1e6) -> Scen
 
 def moved_by_hand(scenario: Scenario, wait_s: float) -> Cluster:
     """Run for `wait_s`, then ask for slot 0 to go from lane 0 to lane 1 and run on until it has settled."""
-    controller = Controller(scenario.first_table, policy_named("static"), strategy_named("sudden"))
-    cluster = Cluster(scenario, controller, np.random.default_rng(1))
+    balancer = Balancer(scenario.first_table, policy_named("static"), strategy_named("sudden"))
+    cluster = Cluster(scenario, balancer, np.random.default_rng(1))
     for _ in range(round(wait_s / scenario.step_s)):
         cluster.step()
-    controller.request([Move(0, 0, 1)])
+    balancer.request([Move(0, 0, 1)])
     for _ in range(10_000):
         cluster.step()
-        if any(entry.event is Event.INSTALLED for entry in controller.journal.of(PhaseChanged)):
+        if any(entry.event is Event.INSTALLED for entry in balancer.journal.of(PhaseChanged)):
             return cluster
     raise AssertionError("the move never settled")
 
@@ -82,9 +82,9 @@ def test_at_once_the_time_to_quiesce_does_not_depend_on_the_backlog() -> None:
 @pytest.mark.parametrize("way", [Way.AT_TIMESTAMP, Way.AT_ONCE])
 def test_other_slots_are_served_while_state_travels(way: Way) -> None:
     scenario = two_lanes(way, per_s=1000, state_bytes=3e6)  # three seconds on the way
-    controller = Controller(scenario.first_table, policy_named("static"), strategy_named("sudden"))
-    cluster = Cluster(scenario, controller, np.random.default_rng(1))
-    controller.request([Move(0, 0, 1)])
+    balancer = Balancer(scenario.first_table, policy_named("static"), strategy_named("sudden"))
+    cluster = Cluster(scenario, balancer, np.random.default_rng(1))
+    balancer.request([Move(0, 0, 1)])
     for _ in range(250):
         cluster.step()
     assert cluster.placement.absent[0]
@@ -95,9 +95,9 @@ def test_other_slots_are_served_while_state_travels(way: Way) -> None:
 
 def test_pause_all_stops_every_lane_until_the_move_has_settled() -> None:
     scenario = two_lanes(Way.PAUSE_ALL, per_s=1000, state_bytes=2e6)
-    controller = Controller(scenario.first_table, policy_named("static"), strategy_named("sudden"))
-    cluster = Cluster(scenario, controller, np.random.default_rng(1))
-    controller.request([Move(0, 0, 1)])
+    balancer = Balancer(scenario.first_table, policy_named("static"), strategy_named("sudden"))
+    cluster = Cluster(scenario, balancer, np.random.default_rng(1))
+    balancer.request([Move(0, 0, 1)])
     for _ in range(150):
         cluster.step()
     assert cluster.counts.served.sum() == 0
@@ -113,11 +113,11 @@ def test_forward_and_merge_leaves_parts_to_merge() -> None:
 
 def test_slots_whose_records_came_before_the_boundary_are_served_by_the_old_owner() -> None:
     scenario = two_lanes(Way.AT_TIMESTAMP, per_s=2400)
-    controller = Controller(scenario.first_table, policy_named("static"), strategy_named("sudden"))
-    cluster = Cluster(scenario, controller, np.random.default_rng(1))
+    balancer = Balancer(scenario.first_table, policy_named("static"), strategy_named("sudden"))
+    cluster = Cluster(scenario, balancer, np.random.default_rng(1))
     for _ in range(200):
         cluster.step()
-    controller.request([Move(0, 0, 1)])
+    balancer.request([Move(0, 0, 1)])
     while not cluster.placement.has_boundaries:
         cluster.step()
     came_before = cluster.counts.arrived[0]
@@ -148,7 +148,7 @@ class Elastic:
 
 def test_lanes_come_and_go_while_the_stream_runs() -> None:
     scenario = replace(two_lanes(Way.AT_ONCE, per_s=1200), lane_start_s=0.5, network=Network(), duration_s=8)
-    timeline = simulate(scenario, Elastic(), options=ControllerOptions(min_lanes=1, max_lanes=4))
+    timeline = simulate(scenario, Elastic(), options=BalancerOptions(min_lanes=1, max_lanes=4))
     assert timeline.lanes.max() == 3
     assert timeline.lanes[-1] == 2
     assert timeline.served[:, 2].sum() > 0
@@ -201,16 +201,16 @@ def test_a_policy_that_moves_all_the_time_spends_at_most_half_of_it_moving() -> 
         network=Network(4e6, 4e6),
         flow=Flow(4, 40, 200, packet_records=10.0),
     )
-    controller = Controller(scenario.first_table, policy_named("flux-load"), strategy_named("sudden"))
-    cluster = Cluster(scenario, controller, np.random.default_rng(1))
-    listening = Listening(controller.policy)
-    controller.set_policy(listening)
+    balancer = Balancer(scenario.first_table, policy_named("flux-load"), strategy_named("sudden"))
+    cluster = Cluster(scenario, balancer, np.random.default_rng(1))
+    listening = Listening(balancer.policy)
+    balancer.set_policy(listening)
     moving = 0
     for _ in range(scenario.steps):
         cluster.step()
         moving += cluster.handovers.under_way
     assert listening.collect_s is not None
-    assert len(controller.journal.of(Decided)) > 10
+    assert len(balancer.journal.of(Decided)) > 10
     assert moving / scenario.steps <= 0.6  # the first round collects for the shortest time
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from evenflow.control import Controller
+from evenflow.control import Balancer
 from evenflow.errors import InputError
 from evenflow.migration import strategy_named
 from evenflow.model import Move, RoutingTable
@@ -47,8 +47,8 @@ def pressed(budget: float, *, gap_s: float | None = None, flow: bool = False, du
 
 
 def cluster_of(scenario: Scenario, policy: str = "static") -> Cluster:
-    controller = Controller(scenario.first_table, policy_named(policy), strategy_named("sudden"))
-    return Cluster(scenario, controller, np.random.default_rng(1))
+    balancer = Balancer(scenario.first_table, policy_named(policy), strategy_named("sudden"))
+    return Cluster(scenario, balancer, np.random.default_rng(1))
 
 
 def held(cluster: Cluster, lane: int) -> float:
@@ -117,7 +117,7 @@ def test_a_slot_on_disk_moves_with_all_that_waits_for_it() -> None:
     for _ in range(100):
         cluster.step()
     slot = int(np.flatnonzero(cluster.placement.spilled)[0])
-    cluster.controller.request([Move(slot, 0, 1)])
+    cluster.balancer.request([Move(slot, 0, 1)])
     for _ in range(300):
         cluster.step()
     cluster.check()
@@ -155,7 +155,7 @@ def test_a_slot_whose_input_is_spooled_moves_however_much_is_spooled(way: Way) -
         cluster.step()
     assert cluster.placement.spilled[1]
     assert len(cluster.service.spool.cohorts) > cluster.service.spool.most
-    cluster.controller.request([Move(1, 0, 1)])
+    cluster.balancer.request([Move(1, 0, 1)])
     for _ in range(1500):  # 20 s of input to serve, at less than half of what the lane can do
         cluster.step()
     cluster.check()

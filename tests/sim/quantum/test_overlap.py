@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evenflow.control import Controller, ControllerOptions
+from evenflow.control import Balancer, BalancerOptions
 from evenflow.control.journal import Decided, PhaseChanged
 from evenflow.migration import Event, strategy_named
 from evenflow.model import Move, RoutingTable
@@ -34,21 +34,21 @@ def run(policy: str, *, overlap: bool) -> Cluster:
         network=Network(point_to_point=2.4e5),
         table=RoutingTable(np.arange(16) // 4, (0, 1, 2, 3)),
     )
-    options = ControllerOptions(overlap=overlap, whole_epochs=False)
-    controller = Controller(scenario.first_table, policy_named(policy), strategy_named("paced"), options)
-    cluster = Cluster(scenario, controller, np.random.default_rng(1))
-    controller.request([Move(SLOW, 0, 1)])
+    options = BalancerOptions(overlap=overlap, whole_epochs=False)
+    balancer = Balancer(scenario.first_table, policy_named(policy), strategy_named("paced"), options)
+    cluster = Cluster(scenario, balancer, np.random.default_rng(1))
+    balancer.request([Move(SLOW, 0, 1)])
     for _ in range(scenario.steps):
         cluster.step()
     cluster.check()
-    assert [life.move.slot for life in controller.in_flight] == [SLOW], "the long one is still on its way"
+    assert [life.move.slot for life in balancer.in_flight] == [SLOW], "the long one is still on its way"
     return cluster
 
 
 @pytest.mark.parametrize("policy", ["even", "autoflow"])
 def test_the_hot_spot_of_other_lanes_is_relieved_while_a_long_handoff_is_under_way(policy: str) -> None:
     overlapping, serial = run(policy, overlap=True), run(policy, overlap=False)
-    journal = overlapping.controller.journal
+    journal = overlapping.balancer.journal
     moved = [entry.move for entry in journal.of(PhaseChanged) if entry.event is Event.INSTALLED]
     assert HOT_LANE in {move.source for move in moved}
     assert 1 not in {lane for move in moved for lane in (move.source, move.target)}, "lane 1 still takes the long one"
@@ -57,4 +57,4 @@ def test_the_hot_spot_of_other_lanes_is_relieved_while_a_long_handoff_is_under_w
     asked_about = {entry.lanes for entry in journal.of(Decided)}
     assert (0, 2, 3) in asked_about, "lane 0 has handed off"
     assert not any(1 in lanes for lanes in asked_about), "lane 1 has not got it"
-    assert serial.controller.journal.of(Decided) == []
+    assert serial.balancer.journal.of(Decided) == []

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from evenflow.control import Controller
+from evenflow.control import Balancer
 from evenflow.errors import InputError
 from evenflow.migration import strategy_named
 from evenflow.model import Move
@@ -141,7 +141,7 @@ def test_a_slot_that_drains_before_a_move_is_not_cut_short() -> None:
     for _ in range(500):
         cluster.step()
     before = cluster.counts.waiting
-    cluster.controller.request([Move(4, 0, 1)])  # in force at once; queues are full of others
+    cluster.balancer.request([Move(4, 0, 1)])  # in force at once; queues are full of others
     for _ in range(20):
         cluster.step()
     assert cluster.placement.draining[4]
@@ -184,8 +184,8 @@ def skewed(way: Way, share: float, queue: float | None, chosen: set[int]) -> Sce
 
 
 def cluster_of(scenario: Scenario, policy: str) -> Cluster:
-    controller = Controller(scenario.first_table, policy_named(policy), strategy_named("paced"))
-    return Cluster(scenario, controller, np.random.default_rng(1))
+    balancer = Balancer(scenario.first_table, policy_named(policy), strategy_named("paced"))
+    return Cluster(scenario, balancer, np.random.default_rng(1))
 
 
 ways = st.sampled_from([Way.AT_TIMESTAMP, Way.AT_ONCE, Way.PAUSE_ALL])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from evenflow.control import Controller
+from evenflow.control import Balancer
 from evenflow.errors import InputError
 from evenflow.migration import strategy_named
 from evenflow.model.slots import FloatArray
@@ -158,7 +158,7 @@ def test_a_later_stage_runs_as_if_what_was_served_before_it_came_from_a_recordin
     one, other = skewed(4000, 5000, FIRST_HOT, 10), skewed(4000, 5000, SECOND_HOT, 10)
     _, second = simulate_stages([Stage(one, policy_named("even")), Stage(other, policy_named(policy), mixing=linked())])
     cluster = Cluster(
-        one, Controller(one.first_table, policy_named("even"), strategy_named("paced")), np.random.default_rng(1)
+        one, Balancer(one.first_table, policy_named("even"), strategy_named("paced")), np.random.default_rng(1)
     )
     served = np.zeros((one.steps + 1, SLOTS))
     for at in range(one.steps):

@@ -1,4 +1,4 @@
-"""The real engine in virtual time: engine, controller and ledger as on Spark; lanes are played, files kept in memory.
+"""The real engine in virtual time: engine, balancer and ledger as on Spark; lanes are played, files kept in memory.
 
 ::
 

@@ -66,17 +66,17 @@ class Books(Watcher):
         self.bytes_moved.append((now_s, size))
 
     def hears(self, query: PlayedQuery) -> None:
-        """Hear what the controller writes down, from now on."""
+        """Hear what the balancer writes down, from now on."""
 
         def heard(entry: Entry) -> None:
             if isinstance(entry, PhaseChanged) and entry.after is Phase.SETTLED:
                 self.settled.append((query.now_s, 1))
 
-        query.controller.journal.heard = heard
+        query.balancer.journal.heard = heard
 
     def end_row(self, query: PlayedQuery) -> None:
         """Note what is known now."""
-        table = query.controller.table
+        table = query.balancer.table
         self._rows.append(_Row(table.lanes, table.owners, self._arrived.copy()))
 
     def timeline(self, query: PlayedQuery, row_s: float) -> Timeline:
@@ -103,7 +103,7 @@ class Books(Watcher):
             backlog = np.bincount(row.owners, waiting, lanes).astype(np.float64)
             recorder.end_row((at + 1) * row_s, np.maximum(0.0, backlog), moved, row.lanes, 0)
             came = arrived
-        return recorder.timeline(query.controller.table, query.controller.journal, 0.0, 0.0)
+        return recorder.timeline(query.balancer.table, query.balancer.journal, 0.0, 0.0)
 
     def _busy_s(self, lanes: int, begin_s: float, end_s: float) -> FloatArray:
         busy = np.zeros(lanes)

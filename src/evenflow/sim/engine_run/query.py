@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from evenflow.control import Controller
+from evenflow.control import Balancer
 from evenflow.engine import (
     Accepted,
     Action,
@@ -64,14 +64,14 @@ class _Link:
 
 @dataclass
 class PlayedQuery:
-    """The real engine, its controller and its ledger, with lanes that are played. `start` it, then let time pass.
+    """The real engine, its balancer and its ledger, with lanes that are played. `start` it, then let time pass.
 
     `max_lag`: how many epochs may be accepted that the sink does not have; None for any number. An epoch that has to
     wait takes all that has come until then. `goes_on` is asked before each epoch: after the last one lanes finish.
     `delay_s`: what a message takes between a driver and a lane.
     """
 
-    controller: Controller
+    balancer: Balancer
     source: Source
     operator: PlayedOperator
     epoch_s: float
@@ -97,10 +97,10 @@ class PlayedQuery:
 
     def __post_init__(self) -> None:
         """Build the engine; no lane is there yet."""
-        controller, network = self.controller, Network(self.agenda, self.prices)
-        self.records = HeldRecords(controller.table.slots)
+        balancer, network = self.balancer, Network(self.agenda, self.prices)
+        self.records = HeldRecords(balancer.table.slots)
         self.engine = Engine(
-            self.records, controller, self.handover, most_losses=_EVER, unit_weights=controller.slot_shares
+            self.records, balancer, self.handover, most_losses=_EVER, unit_weights=balancer.slot_shares
         )
         self._plant = Plant(self.agenda, self.files, network, self.operator, self.prices, self.pace, self.watcher)
 
@@ -139,9 +139,9 @@ class PlayedQuery:
     def add_lanes(self, count: int) -> None:
         """Go on with more lanes, as soon as none is coming or going."""
         try:
-            self.engine.resize(len(self.controller.table.lanes) + count, count, self.now_s)
+            self.engine.resize(len(self.balancer.table.lanes) + count, count, self.now_s)
         except InputError:
-            if self.engine.missing() or self.controller.draining:
+            if self.engine.missing() or self.balancer.draining:
                 self.agenda.at(self.now_s + self.epoch_s, partial(self.add_lanes, count))
                 return
             raise
@@ -164,8 +164,8 @@ class PlayedQuery:
         self._waits = False
         self.epoch += 1
         epoch, since_s, self._taken_s = self.epoch, self._taken_s, self.now_s
-        message = self.controller.next_epoch(epoch, self.now_s)
-        table, rows = self.controller.table, self.source.take(epoch, since_s, self.now_s)
+        message = self.balancer.next_epoch(epoch, self.now_s)
+        table, rows = self.balancer.table, self.source.take(epoch, since_s, self.now_s)
         record = EpochRecord(
             epoch=epoch,
             batch=epoch,

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from evenflow.control import Controller
+from evenflow.control import Balancer
 from evenflow.errors import InputError, ProtocolError
 from evenflow.model import Epoch, LaneId
 from evenflow.model.slots import FloatArray, IntArray
@@ -35,11 +35,11 @@ class Happenings:
 
 
 def run_scenario(
-    scenario: Scenario, controller: Controller, seed: int = 1, happenings: Happenings | None = None
+    scenario: Scenario, balancer: Balancer, seed: int = 1, happenings: Happenings | None = None
 ) -> Timeline:
     """Run it; the same seed gives the same timeline, of the arrivals that `quantum.simulate` draws with it."""
     happens = happenings or Happenings()
-    query, books = query_of(scenario, controller, seed, happens.max_lag)
+    query, books = query_of(scenario, balancer, seed, happens.max_lag)
     for at_s, count in happens.lanes_at:
         query.agenda.at(at_s, partial(query.add_lanes, count))
     for at_s, lane in happens.kills_at:
@@ -54,13 +54,13 @@ def run_scenario(
 
 
 def query_of(
-    scenario: Scenario, controller: Controller, seed: int, max_lag: int | None = None
+    scenario: Scenario, balancer: Balancer, seed: int, max_lag: int | None = None
 ) -> tuple[PlayedQuery, Books]:
     """Return the query of a scenario before it starts, and the books of what it comes to."""
     _refuse_what_is_not_played(scenario)
     books, handover, network = Books(scenario.slots), scenario.handover, scenario.network
     query = PlayedQuery(
-        controller,
+        balancer,
         Drawn(scenario, np.random.default_rng(seed)),
         RowCounts(scenario.per_slot("seconds_per_record"), scenario.per_slot("state_bytes")),
         epoch_s=scenario.epoch_s,

@@ -1,13 +1,13 @@
 """The quantum level: a cluster in virtual time, in steps, numpy-vectorised over slots and lanes. No Spark.
 
-The very same controller, policies, strategies and move protocol as on Spark decide; this package only plays
+The very same balancer, policies, strategies and move protocol as on Spark decide; this package only plays
 the cluster: it lets records arrive, serves them, carries out moves with their costs, and reports load.
 
 ::
 
     from evenflow.policies import policy_named
     from evenflow.migration import strategy_named
-    from evenflow.control import ControllerOptions
+    from evenflow.control import BalancerOptions
     from evenflow.sim.quantum import Handover, Network, Scenario, Way, simulate, with_hotspot
 
     scenario = Scenario(
@@ -19,7 +19,7 @@ the cluster: it lets records arrive, serves them, carries out moves with their c
         handover=Handover(Way.AT_ONCE, extract_s_per_byte=1e-9, install_s_per_byte=1e-9),
         network=Network(point_to_point=31.25e6, cross_section=62.5e6),               # bytes per second
     )
-    timeline = simulate(scenario, policy_named("even"), strategy_named("paced"), ControllerOptions(), seed=1)
+    timeline = simulate(scenario, policy_named("even"), strategy_named("paced"), BalancerOptions(), seed=1)
     timeline.throughput, timeline.latency_p99_s, timeline.moves, timeline.imbalance, timeline.journal
 
 *Time*: `step_s` is the quantum, an epoch is `epoch_steps` steps, a row of the timeline `row_epochs` epochs. Reports,
@@ -36,7 +36,7 @@ of both), `lane_start_s` (lanes that policies ask for). `simulate_stages` runs s
 them and lanes), `speeds` (how fast lanes are), `backlog` (what waits, first in first out per lane, with latencies),
 `service` (lanes at work), `lanes` (chores that keep a lane from serving), `memory` (spilling and rotation),
 `placement` (who owns and who serves a slot), `handover` (moves on their way), `network` (what transfers get),
-`counts` and `reports` (what lanes tell the controller), `engine` (the loop), `stages` (several loops in lock step),
+`counts` and `reports` (what lanes tell the balancer), `engine` (the loop), `stages` (several loops in lock step),
 `timeline` (what came out).
 
 *Limits*: records are counted as real numbers and latencies are known to within a step. With a `flow`, a step should

@@ -1,4 +1,4 @@
-"""The loop of the quantum level: records come, lanes serve, moves go on, lanes report, the controller decides."""
+"""The loop of the quantum level: records come, lanes serve, moves go on, lanes report, the balancer decides."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from evenflow.control import Ack, Controller, ControllerOptions, LaneWish
+from evenflow.control import Ack, Balancer, BalancerOptions, LaneWish
 from evenflow.errors import EvenflowError, InputError
 from evenflow.migration import Event, Strategy, strategy_named
 from evenflow.migration.strategies import DEFAULT_STRATEGY
@@ -37,7 +37,7 @@ def simulate(
     scenario: Scenario,
     policy: Policy,
     strategy: Strategy | None = None,
-    options: ControllerOptions | None = None,
+    options: BalancerOptions | None = None,
     seed: int = 1,
 ) -> Timeline:
     """Run `scenario` under `policy`; the same seed gives the same timeline."""
@@ -48,16 +48,16 @@ def simulate(
 
 
 def cluster_under(
-    scenario: Scenario, policy: Policy, strategy: Strategy | None, options: ControllerOptions | None, seed: int
+    scenario: Scenario, policy: Policy, strategy: Strategy | None, options: BalancerOptions | None, seed: int
 ) -> Cluster:
-    """Return the cluster of `scenario` at time 0, with a controller of its own that asks `policy`."""
+    """Return the cluster of `scenario` at time 0, with a balancer of its own that asks `policy`."""
     chosen = strategy or strategy_named(DEFAULT_STRATEGY)
     asked = Listening(policy) if scenario.stretch else policy
-    brakes = options or ControllerOptions()
+    brakes = options or BalancerOptions()
     stops_all = brakes.move_cost.stops_all or scenario.handover.way is Way.PAUSE_ALL
     cost = replace(brakes.move_cost, stops_all=stops_all)
-    controller = Controller(scenario.first_table, asked, chosen, replace(brakes, move_cost=cost))
-    return Cluster(scenario, controller, np.random.default_rng(seed))
+    balancer = Balancer(scenario.first_table, asked, chosen, replace(brakes, move_cost=cost))
+    return Cluster(scenario, balancer, np.random.default_rng(seed))
 
 
 class Listening:
@@ -78,22 +78,22 @@ class Listening:
 class Cluster:
     """A cluster in virtual time. `step` brings it one quantum further."""
 
-    def __init__(self, scenario: Scenario, controller: Controller, rng: np.random.Generator) -> None:
+    def __init__(self, scenario: Scenario, balancer: Balancer, rng: np.random.Generator) -> None:
         """Start at time 0 with empty queues."""
-        self.scenario, self.controller, self.rng = scenario, controller, rng
+        self.scenario, self.balancer, self.rng = scenario, balancer, rng
         self.at = 0
-        slots, numbers = scenario.slots, max(controller.table.lanes) + 1
+        slots, numbers = scenario.slots, max(balancer.table.lanes) + 1
         self.cost_s, self.sizes = scenario.per_slot("seconds_per_record"), scenario.per_slot("state_bytes")
-        self.placement = Placement(controller.table)
+        self.placement = Placement(balancer.table)
         self.chores = Chores(numbers)
         memory, self.important = scenario.memory, scenario.important_slots
         spool_s = memory.spool_s if memory else None
         self.service = Service(self.cost_s, spool_s, self.placement, self.chores, self.important)
         self.spiller = Spiller(memory, self.placement, self.chores, self.sizes) if memory else None
         flow = scenario.flow
-        if flow and flow.river and policy_name(controller.policy) != "static":
+        if flow and flow.river and policy_name(balancer.policy) != "static":
             raise InputError(
-                f"river sends records wherever there is room, which leaves policy {policy_name(controller.policy)!r} "
+                f"river sends records wherever there is room, which leaves policy {policy_name(balancer.policy)!r} "
                 "nothing to move; choose 'static'"
             )
         self.producers = Producers(flow, slots, numbers, rng) if flow else None
@@ -145,7 +145,7 @@ class Cluster:
     def timeline(self) -> Timeline:
         """Return what has happened so far, in whole rows."""
         self.check()
-        return self.recorder.timeline(self.controller.table, self.controller.journal, self.handovers.merge_bytes, 0.0)
+        return self.recorder.timeline(self.balancer.table, self.balancer.journal, self.handovers.merge_bytes, 0.0)
 
     def check(self) -> None:
         """Raise unless what came equals what was served plus what waits, for each slot, and owners agree."""
@@ -159,7 +159,7 @@ class Cluster:
             )
         if self.important is not None:
             self._check_important(self.important)
-        if not np.array_equal(self.placement.owner, self.controller.table.owners):
+        if not np.array_equal(self.placement.owner, self.balancer.table.owners):
             raise ConservationError("the routing table and the cluster disagree on who owns a slot")
 
     def _check_important(self, important: BoolArray) -> None:
@@ -175,7 +175,7 @@ class Cluster:
     def _begin_epoch(self, slow: FloatArray) -> None:
         self._epoch += 1
         self._epoch_began, self._epoch_ended = self.at, False
-        message = self.controller.next_epoch(self._epoch, self.now_s)
+        message = self.balancer.next_epoch(self._epoch, self.now_s)
         if not message.moves:
             return
         self.recorder.moved(len(message.moves), 0)
@@ -247,7 +247,7 @@ class Cluster:
                 self.recorder.moved(0, 1)
                 if self.spiller:
                     self.spiller.arrive(ack.slot)
-            self._grant(self.controller.acknowledge(ack))
+            self._grant(self.balancer.acknowledge(ack))
 
     def _epoch_is_over(self) -> bool:
         """An epoch has its length; a stretched one is as long as the policy collects, or moves are under way."""
@@ -256,42 +256,42 @@ class Cluster:
             return False
         if not scenario.stretch:
             return True
-        wanted_s = getattr(self.controller.policy, "collect_s", None) or 0.0
+        wanted_s = getattr(self.balancer.policy, "collect_s", None) or 0.0
         return not self.handovers.under_way and length * scenario.step_s >= wanted_s - _ROUNDING * scenario.step_s
 
     def _end_epoch(self) -> None:
         """Report."""
-        scenario, table = self.scenario, self.controller.table
+        scenario, table = self.scenario, self.balancer.table
         span_s = (self.at - self._epoch_began) * scenario.step_s
         self._epoch_ended = True
         budgets = self.spiller.budgets(self.now_s, self.lane_numbers) if self.spiller else None
-        self._grant(self.controller.report_all(self.reporter.load(self._epoch, span_s, table, budgets)))
+        self._grant(self.balancer.report_all(self.reporter.load(self._epoch, span_s, table, budgets)))
         self.counts.reported()
 
     def _end_row(self) -> None:
         """Check the books and close the row."""
         self.check()
         backlog = self._by_lane(self.counts.waiting)
-        lanes, spilled = self.controller.table.lanes, int(self.placement.spilled.sum())
+        lanes, spilled = self.balancer.table.lanes, int(self.placement.spilled.sum())
         self.recorder.end_row(self.now_s, backlog, self.handovers.bytes_moved, lanes, spilled)
 
     # --- lanes that come and go ----------------------------------------------------------------------------------
 
     def _grant(self, wish: LaneWish | None) -> None:
-        """Do what the controller asks for: new lanes take a while to start, idle ones stop at once."""
+        """Do what the balancer asks for: new lanes take a while to start, idle ones stop at once."""
         if wish is None:
             return
         if wish.add:
             self._starting.append((self.now_s + self.scenario.lane_start_s, wish.add))
         if wish.retire:
-            self.controller.lanes_changed([lane for lane in self.controller.table.lanes if lane not in wish.retire])
+            self.balancer.lanes_changed([lane for lane in self.balancer.table.lanes if lane not in wish.retire])
 
     def _start_lanes(self) -> None:
         due = [count for at_s, count in self._starting if at_s <= self.now_s + 1e-9]
         if not due:
             return
         self._starting = [entry for entry in self._starting if entry[0] > self.now_s + 1e-9]
-        lanes = list(self.controller.table.lanes)
+        lanes = list(self.balancer.table.lanes)
         for _ in range(sum(due)):
             lanes.append(lanes[-1] + 1)
         numbers = max(self.lane_numbers, lanes[-1] + 1)
@@ -301,4 +301,4 @@ class Cluster:
         if self.producers:
             self.producers.grow(numbers)
         self.service.reassign()
-        self.controller.lanes_changed(lanes)
+        self.balancer.lanes_changed(lanes)

@@ -4,7 +4,7 @@
 
     announced ── drain ── extract ── transfer ── install ── settled
                    │         │                      │
-      only "at the timestamp"└── HANDED_OFF         └── INSTALLED, said to the controller
+      only "at the timestamp"└── HANDED_OFF         └── INSTALLED, said to the balancer
 
 *At the timestamp*: the old owner first serves what came before the boundary. *At once*: it stops where it is and
 what waits goes along. *Pause all*: as at once, and no lane serves anything until all is settled (Guo and Zhou).

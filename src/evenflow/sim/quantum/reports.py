@@ -1,4 +1,4 @@
-"""Load reports: what all lanes tell the controller at the end of an epoch, in one piece."""
+"""Load reports: what all lanes tell the balancer at the end of an epoch, in one piece."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Several stages in one dataflow (FX-F3): what one serves comes to the next, and each is balanced on its own.
 
-Every stage has its own lanes, controller and policy; none knows of the others. They go in lock step: what a stage
+Every stage has its own lanes, balancer and policy; none knows of the others. They go in lock step: what a stage
 serves in a step comes to the next one in the same step, by that one's key. Nothing holds a stage back: what is too
 much for the next one waits there, or is refused if its queues are bounded. Latencies are those of each stage.
 """
@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from evenflow.control import ControllerOptions
+from evenflow.control import BalancerOptions
 from evenflow.errors import InputError
 from evenflow.migration import Strategy
 from evenflow.model.load import refuse_bad_numbers
@@ -40,7 +40,7 @@ class Stage:
     scenario: Scenario
     policy: Policy
     strategy: Strategy | None = None
-    options: ControllerOptions | None = None
+    options: BalancerOptions | None = None
     mixing: npt.ArrayLike | None = None
 
     def by_own_key(self, served: FloatArray, at_s: float) -> FloatArray:

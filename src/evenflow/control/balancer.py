@@ -1,4 +1,4 @@
-"""The controller: load reports and acknowledgements in, control messages and wishes for lanes out. No I/O, no clock.
+"""The balancer: load reports and acknowledgements in, control messages and wishes for lanes out. No I/O, no clock.
 
 It asks the policy when a window is complete, about the lanes that are in no move (`deciding`); lets the strategy cut
 into steps what the brakes leave of the answer; keeps plans until their time comes (`plan_queue`); and announces, with
@@ -24,9 +24,9 @@ from evenflow.control.journal import (
     Refused,
 )
 from evenflow.control.lane_changes import LaneChanges, refitted
-from evenflow.control.messages import Ack, ControllerState, LaneWish
+from evenflow.control.messages import Ack, BalancerState, LaneWish
 from evenflow.control.moving import Moving
-from evenflow.control.options import ControllerOptions
+from evenflow.control.options import BalancerOptions
 from evenflow.control.plan_queue import Origin
 from evenflow.control.windows import ReportCollector
 from evenflow.errors import ProtocolError
@@ -39,7 +39,7 @@ from evenflow.policies.base import with_reason
 _AHEAD_EPOCHS = 8  # before a step may begin, its slots are copied: in time, and not kept twice for long
 
 
-class Controller:
+class Balancer:
     """See the module. Every method is called by one thread, in the order in which things happen."""
 
     def __init__(
@@ -47,11 +47,11 @@ class Controller:
         table: RoutingTable,
         policy: Policy,
         strategy: Strategy,
-        options: ControllerOptions | None = None,
+        options: BalancerOptions | None = None,
         journal: Journal | None = None,
     ) -> None:
         """Start with `table` in force and nothing under way."""
-        self.options = options or ControllerOptions()
+        self.options = options or BalancerOptions()
         self.journal = journal if journal is not None else Journal()
         self._table = table
         self._collector = ReportCollector(
@@ -64,18 +64,18 @@ class Controller:
     @classmethod
     def restored(
         cls,
-        state: ControllerState,
+        state: BalancerState,
         policy: Policy,
         strategy: Strategy,
-        options: ControllerOptions | None = None,
+        options: BalancerOptions | None = None,
         journal: Journal | None = None,
-    ) -> Controller:
-        """Return a controller that goes on after a restart: announced moves are recovered, plans are forgotten."""
-        controller = cls(state.table, policy, strategy, options, journal)
-        controller._moving.epoch = state.epoch
-        controller._collector.restart(state.table.lanes, state.epoch, "the controller restarted")
-        controller._moving.changed(controller._moving.under_way.restore(state.in_flight))
-        return controller
+    ) -> Balancer:
+        """Return a balancer that goes on after a restart: announced moves are recovered, plans are forgotten."""
+        balancer = cls(state.table, policy, strategy, options, journal)
+        balancer._moving.epoch = state.epoch
+        balancer._collector.restart(state.table.lanes, state.epoch, "the balancer restarted")
+        balancer._moving.changed(balancer._moving.under_way.restore(state.in_flight))
+        return balancer
 
     @property
     def strategy(self) -> Strategy:
@@ -93,9 +93,9 @@ class Controller:
         return self._table
 
     @property
-    def state(self) -> ControllerState:
-        """What a restarted controller needs to go on."""
-        return ControllerState(self._table, self.in_flight, self._moving.epoch)
+    def state(self) -> BalancerState:
+        """What a restarted balancer needs to go on."""
+        return BalancerState(self._table, self.in_flight, self._moving.epoch)
 
     @property
     def in_flight(self) -> tuple[MoveLife, ...]:

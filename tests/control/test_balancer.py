@@ -1,4 +1,4 @@
-"""The controller, story by story: what it waits for, what it refuses and why, and what no failure can shake."""
+"""The balancer, story by story: what it waits for, what it refuses and why, and what no failure can shake."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenflow.control import Ack, Controller, ControllerOptions, ControllerState, Journal, LaneWish
+from evenflow.control import Ack, Balancer, BalancerOptions, BalancerState, Journal, LaneWish
 from evenflow.control.journal import (
     AckIgnored,
     Decided,
@@ -100,7 +100,7 @@ class TestWindows:
         story.report(2, epoch=0)
         assert [view.last.epochs for view in story.policy.asked] == [(0, 0)]
         assert [entry.why for entry in story.of(WindowDropped)] == ["moves are under way"] * 2
-        assert story.controller.planned == (HOT,)
+        assert story.balancer.planned == (HOT,)
 
 
 class TestDecisions:
@@ -134,8 +134,8 @@ class TestDecisions:
         story = Story([HOT, WARM], strategy="fluid", window_epochs=2)
         story.run(3)
         story.settle()
-        story.controller.lane_lost(2)
-        assert story.controller.planned == ()
+        story.balancer.lane_lost(2)
+        assert story.balancer.planned == ()
         story.run(2)
         assert [view.last.epochs for view in story.policy.asked] == [(0, 1), (3, 4)]
 
@@ -214,11 +214,11 @@ class TestSteps:
         assert story.begin() == ()
         story.ack(0, Event.INSTALLED, epoch=1)
         assert story.begin() == (WARM,)
-        assert story.controller.planned == ()
+        assert story.balancer.planned == ()
 
     def test_a_step_waits_for_its_last_move(self) -> None:
         story = Story()
-        story.controller.queue([QueuedStep((HOT, WARM)), QueuedStep((Move(2, 1, 0),))])
+        story.balancer.queue([QueuedStep((HOT, WARM)), QueuedStep((Move(2, 1, 0),))])
         assert story.begin() == (HOT, WARM)
         story.ack(0, Event.INSTALLED)
         assert story.begin() == ()
@@ -279,29 +279,29 @@ class TestSteps:
         four = RoutingTable(np.arange(256) % 4, tuple(range(8)))
         eight = RoutingTable(np.arange(256) % 8, tuple(range(8)))
         fluid = strategy_named("fluid")
-        controller = Controller(four, Scripted(), fluid)
-        controller.queue(scheduled(steps_between(four, eight, fluid), first_epoch=10, every=2))
+        balancer = Balancer(four, Scripted(), fluid)
+        balancer.queue(scheduled(steps_between(four, eight, fluid), first_epoch=10, every=2))
         announced = {}
         for epoch in range(10 + 2 * 128):
-            moves = controller.next_epoch(epoch).moves
-            assert len(controller.in_flight) == len(moves) <= 1
+            moves = balancer.next_epoch(epoch).moves
+            assert len(balancer.in_flight) == len(moves) <= 1
             for move in moves:
                 announced[epoch] = move.slot
-                controller.acknowledge(Ack(move.slot, epoch, Event.INSTALLED))
+                balancer.acknowledge(Ack(move.slot, epoch, Event.INSTALLED))
         assert list(announced) == list(range(10, 266, 2))
         assert sorted(announced.values()) == [slot for slot in range(256) if slot % 8 >= 4]
-        assert controller.table.owners.tolist() == eight.owners.tolist()
+        assert balancer.table.owners.tolist() == eight.owners.tolist()
 
     def test_a_step_that_was_held_up_comes_later_not_together_with_the_next(self) -> None:
         story = Story()
-        story.controller.queue(scheduled([(HOT,), (WARM,)], first_epoch=0))
+        story.balancer.queue(scheduled([(HOT,), (WARM,)], first_epoch=0))
         assert story.run(3) == [(HOT,), (), ()]
         story.settle()
         assert story.run(1) == [(WARM,)]
 
     def test_a_slot_may_move_twice_in_one_plan(self) -> None:
         story = Story()
-        story.controller.queue(scheduled([(Move(0, 0, 1),), (Move(0, 1, 2),)]))
+        story.balancer.queue(scheduled([(Move(0, 0, 1),), (Move(0, 1, 2),)]))
         assert story.begin() == (Move(0, 0, 1),)
         story.settle()
         assert story.begin() == (Move(0, 1, 2),)
@@ -309,7 +309,7 @@ class TestSteps:
 
     def test_empty_steps_take_no_epoch(self) -> None:
         story = Story()
-        story.controller.queue([QueuedStep(()), QueuedStep((HOT,)), QueuedStep(())])
+        story.balancer.queue([QueuedStep(()), QueuedStep((HOT,)), QueuedStep(())])
         assert story.begin() == (HOT,)
         story.settle()
         story.run()
@@ -318,24 +318,24 @@ class TestSteps:
     @pytest.mark.parametrize("epoch", [0, 4, 5])
     def test_epochs_only_go_forward(self, epoch: int) -> None:
         story = Story()
-        story.controller.next_epoch(5)
+        story.balancer.next_epoch(5)
         with pytest.raises(ProtocolError, match=f"epoch {epoch} was asked for after epoch 5"):
-            story.controller.next_epoch(epoch)
+            story.balancer.next_epoch(epoch)
 
 
 class TestPlansForLater:
     def test_what_may_begin_before_goes_first(self) -> None:
         story = Story()
-        story.controller.request([HOT], not_before=4)
-        story.controller.request([WARM])
-        assert story.controller.planned == (WARM, HOT)
+        story.balancer.request([HOT], not_before=4)
+        story.balancer.request([WARM])
+        assert story.balancer.planned == (WARM, HOT)
         assert story.begin() == (WARM,)
         story.settle()
         assert story.run(4) == [(), (), (), (HOT,)]
 
     def test_the_policy_is_asked_until_then(self) -> None:
         story = Story(Proposal(), [WARM])
-        story.controller.request([HOT], not_before=5)
+        story.balancer.request([HOT], not_before=5)
         assert story.run(3) == [(), (), (WARM,)]
         story.settle()
         assert story.run(3) == [(), (), (HOT,)]
@@ -344,25 +344,25 @@ class TestPlansForLater:
 
     def test_a_slot_that_the_policy_moves_meanwhile_goes_on_from_there(self) -> None:
         story = Story([Move(0, 0, 1)])
-        story.controller.request([HOT], not_before=4)
+        story.balancer.request([HOT], not_before=4)
         assert story.run(2) == [(), (Move(0, 0, 1),)]
         story.settle()
-        assert story.controller.planned == (Move(0, 1, 3),)
+        assert story.balancer.planned == (Move(0, 1, 3),)
         assert story.run(3) == [(), (), (Move(0, 1, 3),)]
 
     def test_a_slot_that_is_there_already_stays_and_the_plan_is_over(self) -> None:
         story = Story([Move(0, 0, 3)], *[Proposal()] * 4, [Move(0, 3, 1)])
-        story.controller.request([HOT], not_before=4)
+        story.balancer.request([HOT], not_before=4)
         story.run(2)
         story.settle()
-        assert story.controller.planned == ()
+        assert story.balancer.planned == ()
         assert story.run(8) == [()] * 5 + [(Move(0, 3, 1),), (), ()]  # it is not brought back
         story.settle()
         assert story.run(2) == [(), ()]
 
     def test_a_slot_that_has_left_again_before_its_time_is_brought_back(self) -> None:
         story = Story([Move(0, 0, 3)], [Move(0, 3, 1)])
-        story.controller.request([HOT], not_before=6)
+        story.balancer.request([HOT], not_before=6)
         for _ in range(4):
             story.run()
             story.settle()
@@ -371,27 +371,27 @@ class TestPlansForLater:
 
     def test_the_steps_of_a_plan_keep_their_order(self) -> None:
         story = Story()
-        story.controller.queue([QueuedStep((Move(0, 0, 1),), 3), QueuedStep((Move(0, 1, 2),), 0)])
+        story.balancer.queue([QueuedStep((Move(0, 0, 1),), 3), QueuedStep((Move(0, 1, 2),), 0)])
         assert story.run(4) == [(), (), (), (Move(0, 0, 1),)]
         story.settle()
         assert story.begin() == (Move(0, 1, 2),)
 
     def test_they_keep_no_lane_from_being_retired_and_those_that_need_it_go(self) -> None:
         story = Story(Proposal((Move(6, 3, 0), Move(7, 3, 1)), retire=(3,)), min_lanes=1)
-        story.controller.request([HOT, WARM], not_before=9)  # HOT goes to lane 3
+        story.balancer.request([HOT, WARM], not_before=9)  # HOT goes to lane 3
         story.run(2)
         assert story.settle() == LaneWish(retire=(3,))
-        assert story.controller.planned == (WARM,)
+        assert story.balancer.planned == (WARM,)
 
     def test_slots_are_copied_ahead_shortly_before(self) -> None:
         story = Story(copy_ahead_bytes=1000)
         story.run(size=2000)
-        story.controller.request([HOT], not_before=20)
-        story.controller.request([WARM], not_before=30)
+        story.balancer.request([HOT], not_before=20)
+        story.balancer.request([WARM], not_before=30)
         seen = {}
         for _ in range(14):
             story.run(size=2000)
-            seen[story.epoch] = story.controller.to_prepare()
+            seen[story.epoch] = story.balancer.to_prepare()
         assert [epoch for epoch, moves in seen.items() if moves] == [12, 13, 14]
         assert seen[14] == (HOT,)
 
@@ -418,7 +418,7 @@ class TestBytesInFlight:
         for _ in steps:
             seen.append(story.begin())
             story.settle()
-        assert story.controller.planned == ()
+        assert story.balancer.planned == ()
         assert [len(step) for step in seen] == steps
         assert tuple(move for step in seen for move in step) == self.moves
 
@@ -441,22 +441,22 @@ class TestBytesInFlight:
 class TestByHand:
     def test_moves_asked_for_are_planned_in_the_steps_of_the_strategy(self) -> None:
         story = Story(strategy="batched")
-        story.controller.request([HOT, WARM])
+        story.balancer.request([HOT, WARM])
         assert story.begin() == (HOT,)
-        assert story.controller.planned == (WARM,)
+        assert story.balancer.planned == (WARM,)
         assert [entry.moves for entry in story.of(Requested)] == [(HOT, WARM)]
 
     def test_they_wait_for_their_epoch(self) -> None:
         story = Story()
-        story.controller.request([HOT], not_before=3)
+        story.balancer.request([HOT], not_before=3)
         assert story.run(4) == [(), (), (), (HOT,)]
 
     def test_they_supersede_plans_for_the_same_slots_and_leave_the_others(self) -> None:
         story = Story([HOT, WARM])
         story.run()
         other = Move(0, 0, 1, "I say so")
-        story.controller.request([other])
-        assert story.controller.planned == (WARM, other)
+        story.balancer.request([other])
+        assert story.balancer.planned == (WARM, other)
         (dropped,) = story.of(PhaseChanged)
         assert (dropped.move, dropped.event, dropped.after) == (HOT, Event.SUPERSEDED, Phase.CANCELLED)
         assert story.begin() == (WARM,)
@@ -465,16 +465,16 @@ class TestByHand:
 
     def test_later_moves_of_a_superseded_slot_go_too_they_build_on_the_earlier_ones(self) -> None:
         story = Story()
-        story.controller.queue(scheduled([(Move(0, 0, 1),), (Move(0, 1, 2),)], first_epoch=5))
-        story.controller.request([Move(0, 0, 3)])
-        assert story.controller.planned == (Move(0, 0, 3),)
+        story.balancer.queue(scheduled([(Move(0, 0, 1),), (Move(0, 1, 2),)], first_epoch=5))
+        story.balancer.request([Move(0, 0, 3)])
+        assert story.balancer.planned == (Move(0, 0, 3),)
 
     def test_a_second_move_of_a_slot_in_flight_waits_until_the_first_has_settled(self) -> None:
         story = Story()
-        story.controller.request([HOT])
+        story.balancer.request([HOT])
         story.begin()
         again = Move(0, 3, 1)
-        story.controller.request([again])
+        story.balancer.request([again])
         assert story.run(2) == [(), ()]
         story.settle()
         assert story.begin() == (again,)
@@ -496,10 +496,10 @@ class TestByHand:
     def test_a_bad_move_refuses_all_and_changes_nothing(self, bad: list[Move], text: str, strategy: str) -> None:
         story = Story([HOT], strategy=strategy)
         story.run()
-        before = story.controller.state, story.controller.planned
+        before = story.balancer.state, story.balancer.planned
         with pytest.raises(InputError, match=text):
-            story.controller.request([WARM, *bad])
-        assert (story.controller.state, story.controller.planned) == before
+            story.balancer.request([WARM, *bad])
+        assert (story.balancer.state, story.balancer.planned) == before
         (refused,) = story.of(Refused)
         assert (refused.refusal, refused.moves) == (Refusal.BAD_REQUEST, (WARM, *bad))
         assert text in refused.why
@@ -508,25 +508,25 @@ class TestByHand:
     def test_a_plan_with_one_bad_step_is_refused_as_a_whole(self) -> None:
         story = Story()
         with pytest.raises(InputError, match="the slot is owned by lane 1"):
-            story.controller.queue(scheduled([(Move(0, 0, 1),), (Move(0, 0, 2),)]))
-        assert story.controller.planned == ()
+            story.balancer.queue(scheduled([(Move(0, 0, 1),), (Move(0, 0, 2),)]))
+        assert story.balancer.planned == ()
 
     def test_a_plan_is_checked_from_where_moves_in_flight_lead(self) -> None:
         story = Story()
-        story.controller.request([HOT])
+        story.balancer.request([HOT])
         story.begin()
         with pytest.raises(InputError, match="the slot is owned by lane 3"):
-            story.controller.request([HOT])
+            story.balancer.request([HOT])
 
     def test_a_negative_epoch_is_refused(self) -> None:
         story = Story()
         with pytest.raises(InputError, match="first_epoch=-1"):
-            story.controller.request([HOT], not_before=-1)
-        assert story.controller.planned == ()
+            story.balancer.request([HOT], not_before=-1)
+        assert story.balancer.planned == ()
 
     def test_windows_of_moves_by_hand_do_not_count_either(self) -> None:
         story = Story(cooldown_windows=1)
-        story.controller.request([HOT])
+        story.balancer.request([HOT])
         story.run(1)
         story.settle()
         story.run(2)
@@ -562,12 +562,12 @@ class TestBadPolicies:
     )
     def test_what_cannot_be_is_refused_with_the_reason_and_nothing_moves(self, answer: Any, text: str) -> None:
         story = Story(answer, max_lanes=8)
-        table = story.controller.table
+        table = story.balancer.table
         assert story.run(2) == [(), ()]
         (refused,) = story.of(Refused)
         assert refused.refusal is Refusal.BAD_PROPOSAL
         assert re.search(text, refused.why)
-        assert story.controller.table == table
+        assert story.balancer.table == table
         assert len(story.policy.asked) == 2  # it gets another chance
 
     @pytest.mark.parametrize(
@@ -620,7 +620,7 @@ class TestElastic:
         assert [entry.lanes for entry in story.of(LanesWanted)] == [6]
         assert story.run(2) == [(), ()]  # nothing moves, and nobody is asked, until the lanes are there
         assert len(story.policy.asked) == 1
-        story.controller.lanes_changed(range(6))
+        story.balancer.lanes_changed(range(6))
         story.policy.answers.append([Move(0, 0, 5)])
         assert story.run(2) == [(), (Move(0, 0, 5),)]
         assert story.policy.asked[-1].last.lane_ids == (0, 1, 2, 3, 4, 5)
@@ -634,7 +634,7 @@ class TestElastic:
         assert story.settle() == LaneWish(retire=(3,))
         story.run(2)
         assert len(story.policy.asked) == 1
-        story.controller.lanes_changed([0, 1, 2])
+        story.balancer.lanes_changed([0, 1, 2])
         story.run()
         assert story.policy.asked[-1].table.lanes == (0, 1, 2)
 
@@ -648,7 +648,7 @@ class TestElastic:
     def test_a_lane_that_was_given_a_slot_by_hand_meanwhile_stays(self) -> None:
         story = Story(Proposal(self.empty_lane_3, retire=(3,)), min_lanes=1)
         story.run(2)
-        story.controller.request([Move(0, 0, 3)])
+        story.balancer.request([Move(0, 0, 3)])
         assert story.settle() is None
         assert story.begin() == (Move(0, 0, 3),)
         assert story.settle() is None
@@ -658,49 +658,49 @@ class TestElastic:
         story.run(2)
         assert story.settle() == LaneWish(retire=(3,))
         with pytest.raises(InputError, match="lane 3 is being stopped"):
-            story.controller.request([HOT])
-        story.controller.lanes_changed([0, 1, 2, 3])  # the engine kept it after all
-        story.controller.request([HOT])
+            story.balancer.request([HOT])
+        story.balancer.lanes_changed([0, 1, 2, 3])  # the engine kept it after all
+        story.balancer.request([HOT])
         assert story.begin() == (HOT,)
 
     def test_a_plan_that_lost_a_part_retires_nobody_later_on(self) -> None:
         story = Story(Proposal(self.empty_lane_3, retire=(3,)), strategy="fluid", min_lanes=1)
         story.run(2)
         assert story.settle() is None
-        story.controller.lane_lost(1)
-        story.controller.request([Move(7, 3, 2)])
+        story.balancer.lane_lost(1)
+        story.balancer.request([Move(7, 3, 2)])
         story.begin()
         assert story.settle() is None
 
     def test_a_lane_that_still_owns_slots_cannot_have_gone(self) -> None:
         story = Story()
         with pytest.raises(InputError, match=r"owned by lanes \[3\]"):
-            story.controller.lanes_changed([0, 1, 2])
-        assert story.controller.table.lanes == (0, 1, 2, 3)
+            story.balancer.lanes_changed([0, 1, 2])
+        assert story.balancer.table.lanes == (0, 1, 2, 3)
         assert story.of(LanesChanged) == []
 
     def test_plans_for_a_lane_that_has_gone_are_dropped(self) -> None:
         story = Story(lanes=2)
-        story.controller.lanes_changed([0, 1, 2])
-        story.controller.queue(scheduled([(Move(0, 0, 2),), (Move(1, 0, 1),)], first_epoch=5))
-        story.controller.lanes_changed([0, 1])
-        assert story.controller.planned == (Move(1, 0, 1),)
+        story.balancer.lanes_changed([0, 1, 2])
+        story.balancer.queue(scheduled([(Move(0, 0, 2),), (Move(1, 0, 1),)], first_epoch=5))
+        story.balancer.lanes_changed([0, 1])
+        assert story.balancer.planned == (Move(1, 0, 1),)
 
     @pytest.mark.parametrize(("event", "phase"), [(None, Phase.RECOVERING), (Event.HANDED_OFF, Phase.IN_TRANSIT)])
     def test_a_source_that_has_gone_for_good_is_not_waited_for(self, event: Event | None, phase: Phase) -> None:
         story = Story()
-        story.controller.request(self.empty_lane_3)
+        story.balancer.request(self.empty_lane_3)
         story.begin()
         for slot in (6, 7):
             if event:
                 story.ack(slot, event)
-        story.controller.lanes_changed([0, 1, 2])
+        story.balancer.lanes_changed([0, 1, 2])
         assert story.phases == {6: phase, 7: phase}
 
     def test_a_lane_that_has_gone_already_is_not_retired_again(self) -> None:
         story = Story(Proposal(self.empty_lane_3, retire=(3,)), min_lanes=1)
         story.run(2)
-        story.controller.lanes_changed([0, 1, 2])
+        story.balancer.lanes_changed([0, 1, 2])
         assert story.settle() is None
 
 
@@ -711,51 +711,51 @@ class TestResize:
     def without_lane_3(strategy: str = "fluid", **options: Any) -> Story:
         story = Story(strategy=strategy, **options)
         story.run()
-        assert story.controller.resize(runs_without(story, 3)) is None
+        assert story.balancer.resize(runs_without(story, 3)) is None
         return story
 
     def test_a_lane_is_drained_and_then_let_go(self) -> None:
         story = self.without_lane_3()
-        assert story.controller.draining == (3,)
+        assert story.balancer.draining == (3,)
         assert story.begin() == (Move(6, 3, 0),)
         assert story.settle() is None
         assert story.begin() == (Move(7, 3, 1),)
         assert story.settle() == LaneWish(retire=(3,))
-        assert story.controller.draining == (3,)
-        story.controller.lanes_changed([0, 1, 2])
-        assert not story.controller.draining
+        assert story.balancer.draining == (3,)
+        story.balancer.lanes_changed([0, 1, 2])
+        assert not story.balancer.draining
 
     def test_each_move_says_why(self) -> None:
         story = self.without_lane_3("sudden")
         assert {move.reason for move in story.begin()} == {"resize to 3 lanes: lane 3 leaves"}
         story = Story(strategy="sudden")
-        story.controller.lanes_changed(range(5))
-        story.controller.resize(story.controller.table.apply([Move(0, 0, 4), Move(2, 1, 4)]))
+        story.balancer.lanes_changed(range(5))
+        story.balancer.resize(story.balancer.table.apply([Move(0, 0, 4), Move(2, 1, 4)]))
         assert {move.reason for move in story.begin()} == {"resize to 5 lanes: lane 4 takes its share"}
 
     def test_a_move_by_hand_says_so_unless_it_has_a_reason_of_its_own(self) -> None:
         story = Story(strategy="sudden")
-        story.controller.request([Move(0, 0, 1), Move(1, 0, 1, "to make room")])
+        story.balancer.request([Move(0, 0, 1), Move(1, 0, 1, "to make room")])
         assert [move.reason for move in story.begin()] == ["asked for by hand", "to make room"]
 
     def test_a_table_with_the_same_slots_lets_go_at_once(self) -> None:
         story = Story([Move(6, 3, 0), Move(7, 3, 1)])
         story.run(2)
         story.settle()
-        table = story.controller.table
-        assert story.controller.resize(table.with_lanes([0, 1, 2])) == LaneWish(retire=(3,))
+        table = story.balancer.table
+        assert story.balancer.resize(table.with_lanes([0, 1, 2])) == LaneWish(retire=(3,))
 
     def test_it_supersedes_all_plans(self) -> None:
         story = Story()
-        story.controller.queue(scheduled([(Move(0, 0, 1),), (Move(6, 3, 2),)], first_epoch=9))
-        story.controller.resize(runs_without(story, 3))
-        assert story.controller.planned == (Move(6, 3, 0), Move(7, 3, 1))
+        story.balancer.queue(scheduled([(Move(0, 0, 1),), (Move(6, 3, 2),)], first_epoch=9))
+        story.balancer.resize(runs_without(story, 3))
+        assert story.balancer.planned == (Move(6, 3, 0), Move(7, 3, 1))
 
     def test_it_begins_once_what_is_under_way_has_settled(self) -> None:
         story = Story([HOT])  # slot 0 to lane 3
         story.run()
         assert story.begin() == (HOT,)
-        story.controller.resize(runs_without(story, 3))
+        story.balancer.resize(runs_without(story, 3))
         assert story.begin() == ()
         assert story.settle() is None
         assert sorted(move.slot for move in story.begin()) == [0, 6, 7]
@@ -764,24 +764,24 @@ class TestResize:
     def test_no_loss_of_a_lane_calls_it_off(self, lost: int) -> None:
         story = self.without_lane_3()
         story.begin()
-        story.controller.lane_lost(lost)
+        story.balancer.lane_lost(lost)
         story.settle()
         assert story.begin() == (Move(7, 3, 1),)
         assert story.settle() == LaneWish(retire=(3,))
 
     def test_new_lanes_get_their_slots_whoever_is_lost_meanwhile(self) -> None:
         story = Story(strategy="fluid")
-        story.controller.lanes_changed(range(5))
-        story.controller.resize(story.controller.table.apply([Move(0, 0, 4), Move(2, 1, 4)]))
+        story.balancer.lanes_changed(range(5))
+        story.balancer.resize(story.balancer.table.apply([Move(0, 0, 4), Move(2, 1, 4)]))
         story.begin()
         for lane in (4, 1):
-            story.controller.lane_lost(lane)
+            story.balancer.lane_lost(lane)
         story.settle()
         assert story.begin() == (Move(2, 1, 4),)
 
     def test_a_move_by_hand_in_its_place_does_not_call_it_off(self) -> None:
         story = self.without_lane_3()
-        story.controller.request([Move(7, 3, 2)])
+        story.balancer.request([Move(7, 3, 2)])
         for expected in (Move(6, 3, 0), Move(7, 3, 2)):
             assert story.begin() == (expected,)
             wish = story.settle()
@@ -790,13 +790,13 @@ class TestResize:
     def test_a_lane_that_is_drained_takes_no_slot(self) -> None:
         story = self.without_lane_3()
         with pytest.raises(InputError, match="lane 3 is being stopped"):
-            story.controller.request([HOT])
-        assert story.controller.planned == (Move(6, 3, 0), Move(7, 3, 1))
+            story.balancer.request([HOT])
+        assert story.balancer.planned == (Move(6, 3, 0), Move(7, 3, 1))
 
 
 def runs_without(story: Story, lane: int) -> RoutingTable:
     """Return the table without a lane: its slots go to the others in turn."""
-    table = story.controller.table
+    table = story.balancer.table
     rest = [other for other in table.lanes if other != lane]
     moves = [Move(slot, lane, rest[at % len(rest)]) for at, slot in enumerate(table.slots_of(lane).tolist())]
     return table.apply(moves).with_lanes(rest)
@@ -806,23 +806,23 @@ class TestCopyAhead:
     def story(self, **options: Any) -> Story:
         story = Story(strategy="fluid", copy_ahead_bytes=1000, **options)
         story.run(size=2000)
-        story.controller.request([HOT, WARM])
+        story.balancer.request([HOT, WARM])
         return story
 
     def test_only_the_next_step_is_copied_ahead_and_waits_for_its_copies(self) -> None:
         story = self.story()
-        assert story.controller.to_prepare() == (HOT,)
+        assert story.balancer.to_prepare() == (HOT,)
         assert story.begin() == ()
-        story.controller.prepared(HOT.slot)
+        story.balancer.prepared(HOT.slot)
         assert story.begin() == (HOT,)
-        assert story.controller.to_prepare() == (WARM,)
+        assert story.balancer.to_prepare() == (WARM,)
         story.settle()
-        story.controller.prepared(WARM.slot)
-        story.controller.unprepared(WARM.slot)  # its target has died
+        story.balancer.prepared(WARM.slot)
+        story.balancer.unprepared(WARM.slot)  # its target has died
         assert story.begin() == ()
-        story.controller.prepared(WARM.slot)
+        story.balancer.prepared(WARM.slot)
         assert story.begin() == (WARM,)
-        assert story.controller.to_prepare() == ()
+        assert story.balancer.to_prepare() == ()
 
     def test_small_slots_are_not_and_neither_are_any_unless_asked_for(self) -> None:
         small = Story(copy_ahead_bytes=1000)
@@ -830,36 +830,36 @@ class TestCopyAhead:
         none = Story()
         none.run(size=2000)
         for story in (small, none):
-            story.controller.request([HOT])
-            assert story.controller.to_prepare() == ()
+            story.balancer.request([HOT])
+            assert story.balancer.to_prepare() == ()
             assert story.begin() == (HOT,)
 
     def test_a_slot_that_was_on_its_way_when_a_window_closed_still_has_its_size(self) -> None:
         story = Story(strategy="sudden", copy_ahead_bytes=1000)
         story.run(size=2000)
-        story.controller.request([HOT])
-        story.controller.prepared(HOT.slot)
+        story.balancer.request([HOT])
+        story.balancer.prepared(HOT.slot)
         story.begin()
-        for lane in story.controller.table.lanes:  # no lane has the slot: none reports it
-            slots = np.setdiff1d(story.controller.table.slots_of(lane), [HOT.slot])
+        for lane in story.balancer.table.lanes:  # no lane has the slot: none reports it
+            slots = np.setdiff1d(story.balancer.table.slots_of(lane), [HOT.slot])
             loads = SlotLoads.of(np.ones(slots.size), state_bytes=np.full(slots.size, 2000))
-            story.controller.report(LoadReport(story.epoch, LaneLoad(lane), slots, loads))
+            story.balancer.report(LoadReport(story.epoch, LaneLoad(lane), slots, loads))
         story.settle()
         back = Move(HOT.slot, HOT.target, HOT.source)
-        story.controller.request([back])
-        assert story.controller.to_prepare() == (back,)
+        story.balancer.request([back])
+        assert story.balancer.to_prepare() == (back,)
 
     def test_a_copy_of_one_move_is_none_of_the_next(self) -> None:
         story = self.story()
-        story.controller.prepared(HOT.slot)
+        story.balancer.prepared(HOT.slot)
         story.begin()
-        story.controller.queue(scheduled([(Move(0, 3, 0),)]))
+        story.balancer.queue(scheduled([(Move(0, 3, 0),)]))
         story.settle()
-        story.controller.prepared(WARM.slot)
+        story.balancer.prepared(WARM.slot)
         story.begin()
         story.settle()
         assert story.begin() == ()
-        assert story.controller.to_prepare() == (Move(0, 3, 0),)
+        assert story.balancer.to_prepare() == (Move(0, 3, 0),)
 
 
 class TestMoveCost:
@@ -869,7 +869,7 @@ class TestMoveCost:
     def cost_after(*measured: tuple[int, float]) -> MoveCost:
         story = Story(Proposal(), move_cost=MoveCost(seconds_per_move=1.0, seconds_per_byte=1e-6))
         for size, seconds in measured:
-            story.controller.measured_move(size, seconds)
+            story.balancer.measured_move(size, seconds)
         story.run()
         return story.policy.asked[-1].move_cost
 
@@ -894,7 +894,7 @@ def in_phase(phase: Phase) -> Story:
     if phase is Phase.IN_TRANSIT:
         story.ack(0, Event.HANDED_OFF)
     if phase is Phase.RECOVERING:
-        story.controller.lane_lost(0)
+        story.balancer.lane_lost(0)
     assert story.phases == ({} if phase is Phase.PLANNED else {0: phase})
     return story
 
@@ -906,8 +906,8 @@ class TestLostLanes:
     @pytest.mark.parametrize("lane", [0, 3])
     def test_a_plan_that_needs_the_lane_is_dropped(self, lane: int) -> None:
         story = in_phase(Phase.PLANNED)
-        story.controller.lane_lost(lane)
-        assert story.controller.planned == ()
+        story.balancer.lane_lost(lane)
+        assert story.balancer.planned == ()
         assert story.begin() == ()
         (dropped,) = story.of(PhaseChanged)
         assert (dropped.move, dropped.after) == (HOT, Phase.CANCELLED)
@@ -915,7 +915,7 @@ class TestLostLanes:
 
     def test_a_plan_that_does_not_need_it_stays(self) -> None:
         story = in_phase(Phase.PLANNED)
-        story.controller.lane_lost(1)
+        story.balancer.lane_lost(1)
         assert story.begin() == (HOT,)
 
     @pytest.mark.parametrize(
@@ -936,7 +936,7 @@ class TestLostLanes:
     def test_a_told_move_goes_on_and_settles(self, before: Phase, lost: list[int], after: Phase) -> None:
         story = in_phase(before)
         for lane in lost:
-            story.controller.lane_lost(lane)
+            story.balancer.lane_lost(lane)
         assert story.phases == {0: after}
         assert story.begin() == ()
         story.ack(0, Event.INSTALLED, epoch=1)
@@ -946,7 +946,7 @@ class TestLostLanes:
     def test_the_queue_goes_on_after_a_loss(self) -> None:
         story = Story([HOT, WARM, Move(2, 1, 0)], strategy="fluid")
         story.run(2)
-        story.controller.lane_lost(2)  # WARM was to go there
+        story.balancer.lane_lost(2)  # WARM was to go there
         story.settle()
         assert story.begin() == (Move(2, 1, 0),)
 
@@ -955,16 +955,16 @@ class TestRestart:
     def test_plans_are_forgotten(self) -> None:
         story = in_phase(Phase.PLANNED)
         story.restart()
-        assert story.controller.planned == ()
+        assert story.balancer.planned == ()
         assert story.begin() == ()
 
     @pytest.mark.parametrize("phase", TOLD)
     def test_told_moves_are_recovered(self, phase: Phase) -> None:
         story = in_phase(phase)
-        table = story.controller.table
+        table = story.balancer.table
         story.restart()
         assert story.phases == {0: Phase.RECOVERING}
-        assert story.controller.table == table
+        assert story.balancer.table == table
         assert story.begin() == ()
         story.ack(0, Event.HANDED_OFF, epoch=1)
         story.ack(0, Event.INSTALLED, epoch=1)
@@ -974,15 +974,15 @@ class TestRestart:
     def test_restarting_twice_is_restarting_once(self, phase: Phase) -> None:
         story = in_phase(phase)
         story.restart()
-        once = story.controller.state
+        once = story.balancer.state
         story.restart()
-        assert story.controller.state == once
+        assert story.balancer.state == once
 
     def test_an_older_state_may_list_a_move_that_has_settled_since(self) -> None:
         story = in_phase(Phase.ANNOUNCED)
-        saved = story.controller.state
+        saved = story.balancer.state
         story.settle()
-        story.controller = Controller.restored(saved, story.policy, story.strategy)
+        story.balancer = Balancer.restored(saved, story.policy, story.strategy)
         assert story.phases == {0: Phase.RECOVERING}
         story.ack(0, Event.INSTALLED, epoch=1)
         assert story.phases == {}
@@ -992,16 +992,16 @@ class TestRestart:
         story.run(3)
         story.restart()
         with pytest.raises(ProtocolError, match="epoch 2 was asked for after epoch 2"):
-            story.controller.next_epoch(2)
-        story.report_all()  # of epoch 2: nobody knows what the dead controller had of it
+            story.balancer.next_epoch(2)
+        story.report_all()  # of epoch 2: nobody knows what the dead balancer had of it
         asked = len(story.policy.asked)
         story.run()
         assert [view.last.epochs for view in story.policy.asked[asked:]] == [(3, 3)]
 
     def test_the_state_is_a_value(self) -> None:
         story = in_phase(Phase.IN_TRANSIT)
-        assert story.controller.state == ControllerState(
-            story.controller.table, (MoveLife(HOT, Phase.IN_TRANSIT, epoch=1),), epoch=1
+        assert story.balancer.state == BalancerState(
+            story.balancer.table, (MoveLife(HOT, Phase.IN_TRANSIT, epoch=1),), epoch=1
         )
 
     def test_a_window_is_not_decided_on_before_recovered_moves_have_settled(self) -> None:
@@ -1048,7 +1048,7 @@ class TestAcknowledgements:
     def test_late_words_about_an_earlier_move_do_not_touch_the_second_one(self) -> None:
         story = in_phase(Phase.ANNOUNCED)
         story.settle()
-        story.controller.request([Move(0, 3, 1)])
+        story.balancer.request([Move(0, 3, 1)])
         story.begin()
         for event in (Event.HANDED_OFF, Event.INSTALLED, Event.HANDOFF_DAMAGED):
             story.ack(0, event, epoch=1)
@@ -1132,8 +1132,8 @@ class TestOptions:
         ],
     )
     def test_numbers_that_would_stop_it_for_good_are_refused(self, options: dict[str, Any], text: str) -> None:
-        with pytest.raises(InputError, match=f"controller: {text}"):
-            ControllerOptions(**options)
+        with pytest.raises(InputError, match=f"balancer: {text}"):
+            BalancerOptions(**options)
 
 
 class TestStart:
