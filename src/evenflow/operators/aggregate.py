@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -12,18 +11,15 @@ import pyarrow as pa
 from evenflow.errors import InputError
 from evenflow.model import Contents, Due, Epoch, EpochTime, HeldAggregate
 from evenflow.model.slots import IntArray
-from evenflow.operators.arrays import constant, pieces, whole, widened
+from evenflow.operators.arrays import pieces, whole
 from evenflow.operators.base import GONE, HASH, LATEST, SLOT, Folded
 from evenflow.operators.column import Block, Column
 from evenflow.operators.functions import Agg
-from evenflow.operators.keys import check_keys, is_direct, keys_for
+from evenflow.operators.keyed_state import KeyedState, in_parts, key_fields, state_schema_of
+from evenflow.operators.keys import check_keys, is_direct
 from evenflow.operators.rules import column_for
-from evenflow.operators.values import TooLongError
-
-_Part = TypeVar("_Part")
 
 _BEGUN = "begun"
-_PIECE = 1 << 22  # rows read at a time, which bounds the temporary arrays
 
 
 @dataclass(frozen=True)
@@ -75,14 +71,11 @@ class Aggregate:
 
     def output_schema(self, schema: pa.Schema, keys: tuple[str, ...]) -> pa.Schema:
         columns = self._columns(schema, keys)
-        return pa.schema([*_key_fields(schema, keys), *(column.result for column in columns)])
+        return pa.schema([*key_fields(schema, keys), *(column.result for column in columns)])
 
     def state_schema(self, schema: pa.Schema, keys: tuple[str, ...]) -> pa.Schema:
-        head = [pa.field(SLOT, pa.int32())]
-        if self.needs_hash(schema, keys):
-            head.append(pa.field(HASH, pa.int64()))
-        state = [each for column in self._columns(schema, keys) for each in column.fields]
-        return pa.schema([*head, *_key_fields(schema, keys), *state, pa.field(GONE, pa.bool_())])
+        held = [each for column in self._columns(schema, keys) for each in column.fields]
+        return state_schema_of(schema, keys, held)
 
     def view_schema(self, schema: pa.Schema, keys: tuple[str, ...]) -> pa.Schema:
         return self.output_schema(schema, keys)
@@ -110,19 +103,18 @@ class Aggregate:
         return columns
 
 
-class AggregateState:
+class AggregateState(KeyedState):
     """The keys of all slots of a lane and their aggregates: one table, however many slots.
 
     Operators that are made of aggregates and let keys go, such as windows, work with its row numbers: `absorb` input,
-    `read` what has become of it, `remove` what is over. Numbers are good until the next `remove`, `install` or `drop`.
+    `read` what has become of it, `remove` what is over.
     """
 
     def __init__(self, operator: Aggregate, schema: pa.Schema, keys: tuple[str, ...], slots: int) -> None:
         """Start empty."""
-        self._state_schema = operator.state_schema(schema, keys)
-        self._output_schema = operator.output_schema(schema, keys)
-        self._keys = keys_for(schema, keys, slots)
         self._columns = operator._columns(schema, keys)  # noqa: SLF001 - operator and state are one unit
+        super().__init__(schema, keys, slots, self._columns)
+        self._output_schema = operator.output_schema(schema, keys)
         inputs = (agg.column for agg in operator.aggregates.values())
         self._inputs = [None if name is None else schema.field(name) for name in inputs]
         self._since = [operator.since.get(name, 0) for name in operator.aggregates]
@@ -156,143 +148,19 @@ class AggregateState:
                 column.fold(block, None if given is None else whole(rows, given.name, given.type))
         return block.touched
 
-    def _each_once(self, rows: IntArray) -> IntArray:
-        """Return state rows in the order in which they come first."""
-        first = self._keys.index.first_positions(rows)
-        each: IntArray = rows[first == np.arange(len(rows))]
-        return each
-
-    def install(self, state: pa.Table) -> None:
-        for piece in pieces(state):
-            self._install(piece)
-        self._compact()
-
-    def _install(self, state: pa.Table) -> None:
-        born = self._keys.index.rows
-        rows = self._keys.load(state)
-        self._start(born)
-        chosen, leaving = self._last_of_each(rows), np.empty(0, np.int64)
-        gone = whole(state, GONE, pa.bool_())
-        if gone.true_count:
-            each = np.arange(len(rows)) if chosen is None else chosen
-            over = gone.to_numpy(zero_copy_only=False)[each]
-            chosen, leaving = each[~over], rows[each[over]]
-        for column in self._columns:
-            arrays = _stored(state, column)
-            if arrays is None:
-                continue
-            if chosen is None:
-                column.write(rows, arrays)
-            else:
-                column.write(rows[chosen], [array.take(pa.array(chosen)) for array in arrays])
-        self._keys.forget(leaving)
-
-    def remove(self, rows: IntArray) -> pa.Table:
-        """Remove the keys of some state rows, each once; return their tombstones, sorted by slot."""
-        rows = rows[np.argsort(self._keys.index.slots(rows), kind="stable")]
-        tombstones = pa.concat_tables(_in_parts(rows, self._tombstones))
-        self._keys.forget(rows)
-        self._compact()
-        return tombstones
-
-    def rows_of(self, slots: Sequence[int]) -> IntArray:
-        """Return the state rows of some slots, sorted by slot."""
-        return self._keys.index.rows_of_slots(np.asarray(slots, np.int64))
-
-    def snapshot(self, slots: Sequence[int]) -> pa.Table:
-        return self.read(self.rows_of(slots))[0]
-
-    def drop(self, slots: Sequence[int]) -> None:
-        self._keys.forget(self.rows_of(slots))
-        self._compact()
-
     def output(self, slots: Sequence[int]) -> pa.Table:
         return self.read(self.rows_of(slots))[1]
 
     def view(self, slots: Sequence[int]) -> pa.Table:
         return self.output(slots)
 
-    def slot_rows(self) -> IntArray:
-        return self._keys.index.slot_rows.copy()
-
-    def slot_bytes(self) -> IntArray:
-        """Return the memory per slot: all of it, shared out by rows."""
-        index = self._keys.index
-        total = self._keys.nbytes
-        for column in self._columns:
-            total += column.nbytes(index.rows)
-        return (index.slot_rows * (total / max(1, index.live))).astype(np.int64)
-
-    def _start(self, born: int) -> None:
-        """Let the columns grow along with the keys."""
-        index = self._keys.index
-        for column in self._columns:
-            column.reserve(index.capacity, born)
-            column.start(born, index.rows)
-
-    def _compact(self) -> None:
-        """Give memory back once more rows are dead than alive."""
-        index = self._keys.index
-        if index.live * 2 < index.rows:
-            kept = self._keys.keep()
-            for column in self._columns:
-                column.keep(kept)
-
-    def _last_of_each(self, rows: IntArray) -> IntArray | None:
-        """Return the positions at which each row comes last; None if no row comes twice."""
-        backwards = rows[::-1]
-        first = self._keys.index.first_positions(backwards)
-        kept = np.flatnonzero(first == np.arange(len(first)))
-        return None if len(kept) == len(rows) else len(rows) - 1 - kept[::-1]
-
     def read(self, rows: IntArray) -> tuple[pa.Table, pa.Table]:
         """Return state and output of some rows."""
-        state, output = zip(*_in_parts(rows, self._read), strict=True)
+        state, output = zip(*in_parts(rows, self._read), strict=True)
         return pa.concat_tables(state), pa.concat_tables(output)
 
-    def _tombstones(self, rows: IntArray) -> pa.Table:
-        head = {
-            SLOT: pa.array(self._keys.index.slots(rows)),
-            **self._keys.read(rows),
-            GONE: constant(len(rows), value=True),
-        }
-        columns = (head.get(each.name, pa.nulls(len(rows), each.type)) for each in self._state_schema)
-        return pa.table(list(columns), self._state_schema)
-
     def _read(self, rows: IntArray) -> tuple[pa.Table, pa.Table]:
-        head = self._keys.read(rows)
-        states = [column.read(rows) for column in self._columns]
-        slots = pa.array(self._keys.index.slots(rows))
-        held, present = (array for arrays in states for array in arrays), constant(len(rows), value=False)
-        state = pa.table([slots, *head.values(), *held, present], self._state_schema)
-        results = [column.results(arrays) for column, arrays in zip(self._columns, states, strict=True)]
-        keys = [array for name, array in head.items() if name != HASH]
+        state, held = self._state(rows)
+        results = [column.results(arrays) for column, arrays in zip(self._columns, held, strict=True)]
+        keys = (state[name] for name in self._keys.kinds)
         return state, pa.table([*keys, *results], self._output_schema)
-
-
-def _in_parts(rows: IntArray, read: Callable[[IntArray], _Part]) -> list[_Part]:
-    """Read rows in as many parts as it takes for each column to fit one array; at least one."""
-
-    def parts(some: IntArray) -> list[_Part]:
-        try:
-            return [read(some)]
-        except TooLongError:
-            half = len(some) // 2
-            return [*parts(some[:half]), *parts(some[half:])]
-
-    return [part for at in range(0, max(1, len(rows)), _PIECE) for part in parts(rows[at : at + _PIECE])]
-
-
-def _stored(state: pa.Table, column: Column) -> list[pa.Array] | None:
-    """Return what a state table holds of a column; None if it is from before the column began."""
-    arrays = []
-    for wanted in column.fields:
-        at = state.schema.get_field_index(wanted.name)
-        if at < 0 or state.schema.field(at).metadata != wanted.metadata:
-            return None
-        arrays.append(widened(whole(state, wanted.name, state.schema.field(at).type), wanted))
-    return arrays
-
-
-def _key_fields(schema: pa.Schema, keys: tuple[str, ...]) -> list[pa.Field]:
-    return [pa.field(name, schema.field(name).type) for name in keys]

@@ -56,11 +56,10 @@ class Block:
         return int(self.slots[self.starts[place]])
 
 
-class Column(ABC):
-    """One aggregate. `fields` are its columns in state tables, `result` its column in the output."""
+class StateColumn(ABC):
+    """What is held for each row of the state. `fields` are its columns in state tables."""
 
     fields: tuple[pa.Field, ...]
-    result: pa.Field
 
     @abstractmethod
     def reserve(self, capacity: int, used: int) -> None:
@@ -69,10 +68,6 @@ class Column(ABC):
     @abstractmethod
     def start(self, low: int, high: int) -> None:
         """Prepare the new rows from `low` to `high`."""
-
-    @abstractmethod
-    def fold(self, block: Block, values: pa.Array) -> None:
-        """Take in the values of a block; there are none for an aggregate without a column."""
 
     @abstractmethod
     def read(self, rows: IntArray) -> list[pa.Array]:
@@ -89,6 +84,16 @@ class Column(ABC):
     @abstractmethod
     def nbytes(self, used: int) -> int:
         """Return the memory that the first `used` rows take."""
+
+
+class Column(StateColumn):
+    """One aggregate. `result` is its column in the output."""
+
+    result: pa.Field
+
+    @abstractmethod
+    def fold(self, block: Block, values: pa.Array) -> None:
+        """Take in the values of a block; there are none for an aggregate without a column."""
 
     def results(self, state: list[pa.Array]) -> pa.Array:
         """Return the output values for a state that was read."""
