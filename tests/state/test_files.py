@@ -153,7 +153,7 @@ def test_of_two_who_create_a_name_one_gets_it(tmp_path: Path, monkeypatch: pytes
     assert storage.names("") == ["name"]
 
 
-@pytest.mark.parametrize("error", [OSError("disk full"), Killed()])
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "disk full"), Killed()])
 @pytest.mark.parametrize("where", ["fsync", "replace"])
 def test_a_failed_write_leaves_no_file(
     where: str, error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
