@@ -23,7 +23,7 @@ from evenflow.lane.messages import (
     decode_from_lane,
     encode,
 )
-from evenflow.model import Due
+from evenflow.model import Due, EpochTime
 from evenflow.operators import GONE
 from evenflow.state import Advance, EpochRecord, SlotRef
 from tests.lane.test_worker import SLOTS, Lane, Rows
@@ -202,8 +202,8 @@ def test_when_something_is_due_survives_the_wire(lane: Timed) -> None:
 
 
 def test_the_time_of_an_epoch_is_that_of_its_record() -> None:
-    record = EpochRecord(7, 7, 0, (0,), (0,) * SLOTS, (), (), (55, 70), 0, 1_700_000_000.123456)
-    assert (record.time.epoch, record.time.watermark_us, record.time.processing_us) == (7, 55, 1_700_000_000_123_456)
+    record = EpochRecord(7, 7, 0, (0,), (0,) * SLOTS, (), (), (55, 70), 0, 1_700_000_000.123456, False, 55, 44)
+    assert record.time == EpochTime(7, watermark_us=55, processing_us=1_700_000_000_123_456, before_us=44)
     stored = msgspec.json.decode(msgspec.json.encode(record), type=EpochRecord)
     assert stored.time == record.time
 

@@ -329,16 +329,12 @@ def test_what_operators_see(rates: DataFrame) -> None:
 # --- event time ---------------------------------------------------------------------------------------------------
 
 
-def test_a_watermark_is_refused_until_there_is_event_time(rates: DataFrame) -> None:
+def test_a_watermark_as_a_key_is_refused(rates: DataFrame) -> None:
     marked = rates.withWatermark("at", "10 seconds")
-    with pytest.raises(InputError, match=r"column 'at' has a watermark .* df\.withMetadata\('at', \{\}\)$"):
-        ef.keyed(marked, "user")
-    with pytest.raises(InputError, match=r"column 'window' has a watermark .* df\.withMetadata\('window', \{\}\)$"):
-        ef.keyed(marked.select("user", F.window("at", "1 minute")), "user")
-    with pytest.raises(InputError, match=r"column 'both.at' has a watermark .* df before it becomes part of 'both'$"):
-        ef.keyed(marked.select("user", F.struct("at").alias("both")), "user")
-    assert ef.keyed(marked.withMetadata("at", {}), "user").count().keys == ("user",)
-    assert ef.keyed(marked.drop("at"), "user").count().keys == ("user",)
+    with pytest.raises(InputError, match=r"'at' has a watermark .* df\.withMetadata\('at', \{\}\)$"):
+        ef.keyed(marked, "user", "at").count()
+    assert ef.keyed(marked.withMetadata("at", {}), "user", "at").count().keys == ("user", "at")
+    assert ef.keyed(marked, "user").count().keys == ("user",)
 
 
 # --- and they run -------------------------------------------------------------------------------------------------
@@ -362,15 +358,3 @@ def test_expressions_and_dotted_names_count_as_spark_counts_them(bench: Bench) -
     assert state.columns == oracle.columns
     assert sorted(state.collect()) == sorted(oracle.collect())
     assert query.exception() is None
-
-
-def test_a_mark_that_spark_s_own_operator_needed(bench: Bench) -> None:
-    """The advice of the refusal works: rows that Spark keeps apart by time arrive, and no watermark is promised."""
-    bench.feed(one_bid_per_key(0), one_bid_per_key(0))
-    timed = (
-        bench.stream().withColumn("at", F.timestamp_seconds(F.col("auction") + 1_000_000)).withWatermark("at", "1 hour")
-    )
-    single = timed.dropDuplicates(["auction", "at"]).withMetadata("at", {})
-    bench.run(ef.keyed(single, F.window("at", "10 seconds").start.alias("start")).count().balance(lanes=2, slots=8))
-    counts = [row["count"] for row in bench.spark.read.parquet(str(bench.out)).collect()]
-    assert sorted(counts) == [10, 10, 10, 10]

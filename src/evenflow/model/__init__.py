@@ -8,6 +8,7 @@ from evenflow.model.messages import ControlMessage, Transfer
 from evenflow.model.routing import Move, RoutingTable
 from evenflow.model.slots import DEFAULT_SLOTS, Epoch, LaneId, SlotId, slots_of_hashes
 from evenflow.model.stages import StageUnits
+from evenflow.model.watermarks import Heard, Watermarks
 
 __all__ = [
     "DEFAULT_SLOTS",
@@ -17,6 +18,7 @@ __all__ = [
     "Due",
     "Epoch",
     "EpochTime",
+    "Heard",
     "HeldAggregate",
     "LaneId",
     "LaneLoad",
@@ -30,6 +32,7 @@ __all__ = [
     "SlotLoads",
     "StageUnits",
     "Transfer",
+    "Watermarks",
     "slots_of_hashes",
     "window_of",
 ]

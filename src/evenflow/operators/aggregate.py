@@ -60,6 +60,17 @@ class Aggregate:
         wanted = (agg.column for agg in self.aggregates.values() if agg.column is not None)
         return tuple(dict.fromkeys(wanted))
 
+    def output_modes(self) -> tuple[str, ...]:
+        return "update", "complete"
+
+    def in_mode(self, mode: str) -> Aggregate:
+        if mode == "append":
+            raise InputError(
+                "writeStream: append mode is for rows that do not change any more, and running aggregates change with "
+                "every row: use outputMode('update') for the rows that changed, or 'complete' for all"
+            )
+        return self
+
     def contents(self, schema: pa.Schema, keys: tuple[str, ...]) -> Contents:
         check_keys(schema, keys)
         kinds = {None: "", **{each.name: str(each.type) for each in schema}}

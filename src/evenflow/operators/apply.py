@@ -140,6 +140,17 @@ class Apply:
         needed = self.operator.columns_needed
         return None if needed is None else tuple(needed)
 
+    def output_modes(self) -> tuple[str, ...]:
+        return "update", "append"
+
+    def in_mode(self, mode: str) -> Apply:
+        if mode == "complete":
+            raise InputError(
+                f"writeStream: complete mode needs aggregates; {self.name} only knows the rows of each epoch: use "
+                f"outputMode('update')"
+            )
+        return self
+
     def contents(self, schema: pa.Schema, keys: tuple[str, ...]) -> Contents:
         check_keys(schema, keys)
         user = type(self.operator)

@@ -126,6 +126,14 @@ class Operator(Protocol):
         """Return the value columns that `fold` needs besides the keys; None for all there are."""
         ...
 
+    def output_modes(self) -> tuple[str, ...]:
+        """Return the output modes of Spark's that it has, the one that counts if none is said first."""
+        ...
+
+    def in_mode(self, mode: str) -> Operator:
+        """Return the operator as it puts out rows in an output mode; raise if it has none such, and say why."""
+        ...
+
     def contents(self, schema: pa.Schema, keys: tuple[str, ...]) -> Contents:
         """Return what the state is made of, by which a checkpoint knows whether it can go on from it."""
         ...

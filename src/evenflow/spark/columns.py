@@ -17,6 +17,7 @@ from pyspark.sql.types import NumericType, StructType
 from evenflow.errors import InputError
 from evenflow.operators import Aggregate, Operator
 from evenflow.spark.internals import Expression, column_text, expressions_of, output_of
+from evenflow.spark.watermarks import has_mark
 
 
 @dataclass(frozen=True)
@@ -174,8 +175,13 @@ _BYTE_BY_BYTE = "UTF8_BINARY"
 
 
 def refuse_types(schema: StructType, keys: Sequence[str], operator: Operator) -> None:
-    """Refuse windows as keys, and text that is compared by other rules than byte by byte."""
+    """Refuse windows and event times as keys, and text that is compared by other rules than byte by byte."""
     for key in keys:
+        if has_mark(schema[key]) and _WINDOW not in (schema[key].metadata or {}):
+            raise InputError(
+                f"keyed: {key!r} has a watermark (withWatermark), and the state of times that are over would never be "
+                f"dropped: if it is to stay, take the mark off, df.withMetadata({key!r}, {{}})"
+            )
         if _WINDOW in (schema[key].metadata or {}):
             raise InputError(
                 f"keyed: {key!r} is a window, a struct of start and end, which cannot be a key yet: take its start: "

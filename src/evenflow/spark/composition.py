@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.errors import IllegalArgumentException
@@ -22,11 +23,11 @@ from evenflow.engine import Engine
 from evenflow.errors import InputError
 from evenflow.lane import LaneConfig
 from evenflow.log import QueryLog, label_of
-from evenflow.model import RoutingTable
+from evenflow.model import Heard, RoutingTable
 from evenflow.policies import Policy, starting_table
 from evenflow.spark.driver_socket import driver_socket
 from evenflow.spark.frames import seen_in
-from evenflow.spark.internals import give_id, is_local, spark_schema, use_this_python
+from evenflow.spark.internals import give_id, has_watermark, heard_by_spark, is_local, spark_schema, use_this_python
 from evenflow.spark.lane_jobs import lanes_running
 from evenflow.spark.lane_links import LaneLinks
 from evenflow.spark.locating import checkpoint_location, located
@@ -179,6 +180,7 @@ def _router(stream: StatefulStream, settings: Settings, location: str, room: Roo
         stream.options.exchange or ("direct" if is_local(stream.stream.sparkSession.sparkContext) else "shuffle"),
         room.route_tasks,
         settings.options.arrival_column(stream.stream.schema),
+        partial(heard_by_spark, stream.stream.sparkSession) if has_watermark(stream.stream) else Heard,
         retries,
     )
 

@@ -27,7 +27,7 @@ _OF_KEYED = {
     "dropDuplicates": _FIRST_ROWS,
     "drop_duplicates": _FIRST_ROWS,
     "dropDuplicatesWithinWatermark": "event time is not there yet: use Spark's own, before keyed()",
-    "withWatermark": "event time is not there yet: see keyed()",
+    "withWatermark": "it comes before keyed(): ef.keyed(df.withWatermark('at', '10 seconds'), ...)",
     "balance": "say first what to keep per key: agg(...) or apply(...)",
     "writeStream": "say first what to keep per key: agg(...) or apply(...)",
     "groupBy": "keyed(df, ...) is evenflow's groupBy(...): go on with agg(...) or apply(...)",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import zip_longest
 
 from pyspark.sql import DataFrame
 
@@ -119,6 +118,8 @@ class Intake:
         self, message: ControlMessage, table: RoutingTable, routed: Routed, times: EpochTimes, batch: int | None
     ) -> None:
         epoch, newest = message.event_time, self.checkpoint.newest
+        was = () if newest is None else newest.watermarks, None if newest is None else newest.watermark_us
+        watermarks = routed.heard.after(*was)
         times.waited_s = self.clock()
         self.faults.reach("driver.before-accept", epoch=epoch)
         record = EpochRecord(
@@ -129,19 +130,15 @@ class Intake:
             owners=tuple(table.owners.tolist()),
             moves=tuple((move.slot, move.source, move.target) for move in message.moves),
             blocks=routed.blocks,
-            watermarks=_never_back(routed.watermarks, newest.watermarks if newest is not None else ()),
+            watermarks=watermarks.inputs,
             rows=sum(segment.rows for block in routed.blocks for segment in block.segments),
             accepted_at_s=max(times.waited_s, newest.accepted_at_s if newest is not None else 0.0),
             tick=batch is None,
+            watermark_us=watermarks.now_us,
+            before_us=watermarks.before_us,
         )
         self.progress.accepted(record, times)
         self.checkpoint.accept(record)
         times.accepted_s = self.clock()
         self.faults.reach("driver.after-accept", epoch=epoch)
         self.post(Accepted(record))
-
-
-def _never_back(now: tuple[int | None, ...], before: tuple[int | None, ...]) -> tuple[int | None, ...]:
-    """Return the watermarks of the inputs: they only rise; where an epoch says nothing, it stays as it was."""
-    known = ([mark for mark in pair if mark is not None] for pair in zip_longest(now, before))
-    return tuple(max(marks, default=None) for marks in known)

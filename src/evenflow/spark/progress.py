@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -164,6 +164,7 @@ class Progress:
                     "batchId": record.batch,
                     "timestamp": _timestamp(times),
                     "numInputRows": record.rows,
+                    "eventTime": _event_time(record),
                     "processedRowsPerSecond": record.rows / max(1e-9, self._span(times)),
                     "durationMs": times.durations_ms(),
                     "lag": lag,
@@ -309,6 +310,19 @@ class Progress:
             for level in (50, 95, 99)
         }
         return {**percentile, "max_s": float(values.max())}
+
+
+def _event_time(record: EpochRecord) -> dict[str, str]:
+    """Return the watermark before an epoch and with it, empty for a stream without any."""
+    if record.watermark_us is None or record.before_us is None:
+        return {}
+    return {"watermark": _instant(record.before_us), "watermarkWithRows": _instant(record.watermark_us)}
+
+
+def _instant(at_us: int) -> str:
+    """Return an instant as Spark's progress writes it."""
+    at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=at_us)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _timestamp(times: EpochTimes) -> str:

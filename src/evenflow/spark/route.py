@@ -22,7 +22,7 @@ from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everyone knows it by
 
-from evenflow.model import RoutingTable
+from evenflow.model import Heard, RoutingTable
 from evenflow.model.slots import IntArray
 from evenflow.operators.arrays import pieces
 from evenflow.operators.base import HASH, SLOT
@@ -43,12 +43,12 @@ _PORTION = 64 << 20  # bytes of rows that a task sorts and writes at a time; it 
 class Routed:
     """The blocks of an epoch, and when some rows arrived: (seconds since 1970, how many rows it stands for).
 
-    `watermarks` are those of the inputs with this epoch's rows, in microseconds; None where there is none.
+    `heard` is what the rows say of event time.
     """
 
     blocks: tuple[Block, ...]
     arrivals: tuple[tuple[float, float], ...]
-    watermarks: tuple[int | None, ...] = ()
+    heard: Heard = field(default_factory=Heard)
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ class Router:
     exchange: Exchange
     tasks: int
     arrival: str | None = None  # a timestamp column that says when a row arrived
+    hear: Callable[[], Heard] = Heard  # asked when a batch has been read: what its rows say of event time
     retries: Retries = field(default_factory=Retries)
 
     def prepared(self, stream: DataFrame) -> DataFrame:
@@ -81,7 +82,7 @@ class Router:
         write = _writer(self.location, wire, arrow_schema(batch.schema), self.retries)
         # The order of the tasks is part of what makes an epoch deterministic.
         written = sorted(frames.mapPartitions(write).collect(), key=lambda part: part.task)
-        return Routed(tuple(part.block for part in written), _arrivals(written))
+        return Routed(tuple(part.block for part in written), _arrivals(written), self.hear())
 
     def _arrival_column(self) -> Iterator[Column]:
         if self.arrival is not None:

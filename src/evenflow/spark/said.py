@@ -19,7 +19,7 @@ _ARRIVAL_COLUMN = "evenflow.arrivalColumn"
 _ROWS_PER_SECOND = "evenflow.rowsPerSecond"
 _SHARE_OUTPUT = "evenflow.shareOutput"
 _RETRY_SECONDS = "evenflow.storageRetrySeconds"
-_MODES = ("update", "complete")
+_MODES = ("append", "update", "complete")
 _OWN = (_ARRIVAL_COLUMN, DRIVER_PORT, _ROWS_PER_SECOND, _SHARE_OUTPUT, _RETRY_SECONDS)
 _WRITERS = ("checkpointlocation", "path", "queryname")  # Spark's, for the writer and not for the sink
 
@@ -34,19 +34,11 @@ def text_of(who: str, value: object) -> str:
 def checked_mode(mode: object, operator: Operator) -> str:
     """Return the output mode, in any letter case as in Spark; raise if the operator cannot give it."""
     name = text_of("outputMode", mode).strip().lower()
-    if name not in (*_MODES, "append"):
-        raise InputError(f"writeStream: outputMode is {' or '.join(_MODES)}, got {mode!r}")
-    if name == "append" and not isinstance(operator, Apply):
-        raise InputError(
-            "writeStream: append mode is for rows that do not change any more, and running aggregates change with "
-            "every row: use outputMode('update') for the rows that changed, or 'complete' for all"
-        )
-    if name == "complete" and isinstance(operator, Apply):
-        raise InputError(
-            f"writeStream: complete mode needs aggregates; {operator.name} only knows the rows of each epoch: use "
-            f"outputMode('update')"
-        )
-    return "update" if name == "append" else name
+    if name not in _MODES:
+        has = operator.output_modes()
+        raise InputError(f"writeStream: outputMode is {', '.join(has[:-1])} or {has[-1]}, got {mode!r}")
+    operator.in_mode(name)
+    return "update" if isinstance(operator, Apply) else name  # nothing that it puts out changes later: both are one
 
 
 def checked_trigger(**triggers: object) -> dict[str, Any]:

@@ -26,7 +26,6 @@ from evenflow.spark.internals import arrow_schema, refuse_spark_connect, schema_
 from evenflow.spark.lane_links import LANE_TIMEOUT_S
 from evenflow.spark.options import BRAKES, MAX_LAG, PATIENCE, BalanceOptions
 from evenflow.spark.route import ARRIVAL, Exchange
-from evenflow.spark.watermarks import refuse_watermark
 from evenflow.spark.writer import StreamWriter
 
 
@@ -40,7 +39,6 @@ def keyed(stream: DataFrame, *keys: str | Column | list[str | Column]) -> KeyedS
     given = tuple(keys[0]) if len(keys) == 1 and isinstance(keys[0], list | tuple) else keys
     if not given:
         raise InputError("keyed: name at least one key column")
-    refuse_watermark(stream)
     columns = StreamColumns(stream)
     chosen = columns.keys(given)
     own = {SLOT, HASH, GONE, ARRIVAL}

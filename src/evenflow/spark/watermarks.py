@@ -1,38 +1,41 @@
-"""Event time is not there yet: a stream with a watermark is refused, since its promise could not be kept."""
+"""The event time of a stream: columns with a watermark, by `withWatermark`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from pyspark.sql import DataFrame
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import StructField, StructType, TimestampNTZType, TimestampType
 
 from evenflow.errors import InputError
 
-_MARK = "spark.watermarkDelayMs"  # in the metadata of the column, by withWatermark
+_MARK = "spark.watermarkDelayMs"  # in the metadata of the column
 
 
-def refuse_watermark(stream: DataFrame) -> None:
-    """Refuse a stream one of whose columns carries a watermark."""
-    for path in _marked(stream.schema):
-        column = path[0]
-        drop = f".withMetadata({column!r}, {{}})" if len(path) == 1 else f" before it becomes part of {column!r}"
+def has_mark(field: StructField) -> bool:
+    """Tell whether a column carries a watermark."""
+    return _MARK in (field.metadata or {})
+
+
+def marked_columns(schema: StructType) -> list[str]:
+    """Return the names of the columns that carry a watermark."""
+    return [field.name for field in schema.fields if has_mark(field)]
+
+
+def event_time(who: str, schema: StructType, on: str | None) -> str:
+    """Return the column that says when a row happened: `on`, or else the one with a watermark."""
+    marked = [name for name in marked_columns(schema) if _is_instant(schema[name])]
+    if on is None:
+        if len(marked) != 1:
+            several = f"several have a watermark, {', '.join(marked)}" if marked else "none has a watermark"
+            raise InputError(f"{who}: say which column has the event time, on='...': {several}")
+        return marked[0]
+    if on not in schema.names:
+        raise InputError(f"{who}: on names a column, the stream has {', '.join(schema.names)}; got {on!r}")
+    if not _is_instant(schema[on]):
+        kind = schema[on].dataType.simpleString()
         raise InputError(
-            f"keyed: column {'.'.join(path)!r} has a watermark (withWatermark), and event time is not there yet: late "
-            "rows would count, and no state would be dropped. Remove withWatermark; if one of Spark's own operators "
-            f"before keyed() needs it, take the mark off the column after that operator: df{drop}"
+            f"{who}: on names a timestamp, and {on!r} is a {kind}: cast it, F.col({on!r}).cast('timestamp')"
         )
+    return on
 
 
-def _marked(kind: DataType) -> Iterator[tuple[str, ...]]:
-    """Yield the paths to all columns with a watermark."""
-    if isinstance(kind, StructType):
-        for field in kind.fields:
-            if _MARK in (field.metadata or {}):
-                yield (field.name,)
-            yield from ((field.name, *below) for below in _marked(field.dataType))
-    elif isinstance(kind, ArrayType):
-        yield from _marked(kind.elementType)
-    elif isinstance(kind, MapType):
-        yield from _marked(kind.keyType)
-        yield from _marked(kind.valueType)
+def _is_instant(field: StructField) -> bool:
+    return isinstance(field.dataType, TimestampType | TimestampNTZType)

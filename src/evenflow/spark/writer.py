@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Row
@@ -24,10 +25,10 @@ class StreamWriter:
     """Collects how results are written; `start` starts the query. The names are those of Spark's DataStreamWriter."""
 
     def __init__(self, stream: StatefulStream) -> None:
-        """Write `stream`; mode update, triggers as fast as they come."""
+        """Write `stream`; the operator's own mode, triggers as fast as they come."""
         self._stream = stream
         self._format: str | None = None
-        self._mode = "update"
+        self._mode = stream.operator.output_modes()[0]
         self._options = Options()
         self._trigger: dict[str, Any] = {}
         self._function: Write | None = None
@@ -178,4 +179,5 @@ class StreamWriter:
             options=self._options,
             trigger=self._trigger,
         )
-        return started(self._stream, settings)
+        in_mode = replace(self._stream, operator=self._stream.operator.in_mode(self._mode))
+        return started(in_mode, settings)

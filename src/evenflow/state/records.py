@@ -80,8 +80,9 @@ class EpochRecord(Record, frozen=True, dict=True):
     """An accepted epoch: all that a lane needs to fold it again after a crash. `owners[slot]` is the slot's lane.
 
     Epochs have numbers of their own: `batch` is the newest micro-batch of Spark's in this epoch or one before it. A
-    *tick* carries none, only the time. `watermarks` are those of the inputs, in their order, in microseconds; None for
-    one of which nothing is known yet. As it is stored, `owners` is empty if the table is that of the epoch before.
+    *tick* carries none, only the time. `watermarks` are those of the inputs, in their order, in microseconds;
+    `watermark_us` is what they come to for the query, and `before_us` what it was before this epoch; None for a stream
+    without any. As it is stored, `owners` is empty if the table is that of the epoch before.
     """
 
     epoch: Epoch
@@ -91,10 +92,12 @@ class EpochRecord(Record, frozen=True, dict=True):
     owners: tuple[LaneId, ...]
     moves: tuple[tuple[SlotId, LaneId, LaneId], ...]
     blocks: tuple[Block, ...]
-    watermarks: tuple[int | None, ...]
+    watermarks: tuple[int, ...]
     rows: int
     accepted_at_s: float
     tick: bool = False
+    watermark_us: int | None = None
+    before_us: int | None = None
 
     def table(self) -> RoutingTable:
         """Return the routing table in force for this epoch."""
@@ -103,9 +106,7 @@ class EpochRecord(Record, frozen=True, dict=True):
     @property
     def time(self) -> EpochTime:
         """What time it is in this epoch, whenever and however often it is folded."""
-        known = [mark for mark in self.watermarks if mark is not None]
-        watermark_us = min(known) if known and len(known) == len(self.watermarks) else None
-        return EpochTime(self.epoch, watermark_us, round(self.accepted_at_s * 1e6))
+        return EpochTime(self.epoch, self.watermark_us, round(self.accepted_at_s * 1e6), self.before_us)
 
     @cached_property
     def owner_of(self) -> IntArray:

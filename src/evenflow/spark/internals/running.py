@@ -1,10 +1,4 @@
-"""The few things PySpark has but does not promise, in one place: types and rows between Spark and Arrow, columns,
-ends, jobs.
-
-`to_arrow_schema` and `from_arrow_schema` are what PySpark itself uses for `mapInArrow` and `toArrow`; its public API
-has no way from a StructType to an Arrow schema without running a job. `ArrowArrayToPandasConversion` and
-`PandasToArrowConversion` are what its workers use for `applyInPandas`.
-"""
+"""Where and how a session runs: its tasks, its formats, its queries and their ends, its jobs."""
 
 from __future__ import annotations
 
@@ -13,112 +7,17 @@ import logging
 import os
 import re
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-import pyarrow as pa
 from py4j.protocol import Py4JJavaError
-from pyspark import RDD, SparkContext
-from pyspark.errors import ParseException, PySparkException, PySparkTypeError
-from pyspark.serializers import NoOpSerializer
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
-from pyspark.sql.conversion import ArrowArrayToPandasConversion, PandasToArrowConversion
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from evenflow.errors import InputError
 from evenflow.state import Folder
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-
-def arrow_schema(schema: StructType, zone: str = "UTC", *, large: bool = False) -> pa.Schema:
-    """Return the Arrow schema of rows in Spark; `zone` and `large` say how a session shows them to user code.
-
-    Instants are the same in every zone. Inside evenflow they are in UTC, so that no session's zone is part of what is
-    stored.
-    """
-    fields: list[pa.Field] = []
-    for field in schema.fields:
-        try:
-            bare = StructField(field.name, field.dataType, field.nullable)  # user code is not shown Spark's own notes
-            fields += to_arrow_schema(StructType([bare]), timezone=zone, prefers_large_types=large)
-        except PySparkTypeError as error:
-            raise InputError(
-                f"column {field.name!r} has the type {field.dataType.simpleString()}, which Spark cannot hand to "
-                f"Python: cast it to another type or leave it out"
-            ) from error
-    return pa.schema(fields)
-
-
-def arrow_frames(frame: DataFrame) -> tuple[RDD[bytes], pa.Schema]:
-    """Return the rows of a frame as Arrow messages, one per record batch without its schema, and that schema.
-
-    This is how PySpark itself collects for `toArrow`. `mapInArrow` would hand the same batches to Python, but takes
-    twice as long: it wraps every row once more and writes it with generic code.
-    """
-    large = frame.sparkSession.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
-    schema = arrow_schema(frame.schema, large=large)  # a message holds instants, and no zone
-    messages = frame._jdf.toArrowBatchRdd().toJavaRDD()  # noqa: SLF001 - as said above
-    return RDD(messages, frame.sparkSession.sparkContext, NoOpSerializer()), schema
-
-
-def spark_schema(schema: pa.Schema) -> StructType:
-    """Return the Spark schema of rows that `mapInArrow` returns."""
-    fields: list[StructField] = []
-    for field in schema:
-        try:
-            fields += from_arrow_schema(pa.schema([field]))  # a timestamp without a zone is one without in Spark, too
-        except PySparkTypeError as error:
-            raise InputError(f"column {field.name!r} has the type {field.type}, which Spark does not have") from error
-    return StructType(fields)
-
-
-def pandas_series(column: pa.ChunkedArray, field: StructField, zone: str, *, extension: bool) -> pd.Series:
-    """Return a column as a function of `applyInPandas` is given it; `extension`: integers that know nulls."""
-    series = ArrowArrayToPandasConversion.convert(
-        column, field.dataType, ser_name=field.name, timezone=zone, prefer_int_ext_dtype=extension
-    )
-    return cast("pd.Series", series)  # a frame only for a struct, if asked for
-
-
-def arrow_column(  # noqa: PLR0913 - the settings of a session that count here
-    series: pd.Series, field: StructField, zone: str, *, safe: bool, large: bool, integers_to_decimals: bool
-) -> pa.Array:
-    """Return a column as it is read from what a function of `applyInPandas` returns."""
-    batch = PandasToArrowConversion.convert(
-        [series],
-        StructType([field]),
-        timezone=zone,
-        safecheck=safe,
-        arrow_cast=True,
-        prefers_large_types=large,
-        int_to_decimal_coercion_enabled=integers_to_decimals,
-    )
-    return batch.column(0)
-
-
-class StateFrame(ClassicDataFrame):
-    """A DataFrame with the state of a query at the end of an epoch; what is made from it is an ordinary DataFrame."""
-
-    def __init__(self, frame: DataFrame, epoch: int) -> None:
-        """Be the frame, and say of which epoch it is."""
-        super().__init__(frame._jdf, frame.sparkSession)  # noqa: SLF001 - there is no other way to make one
-        self.epoch = epoch
-
-
-def schema_of_ddl(ddl: str) -> StructType:
-    """Return the schema that a text like ``"auction long, total long"`` describes."""
-    try:
-        schema = StructType.fromDDL(ddl)
-    except ParseException:
-        schema = None
-    if not isinstance(schema, StructType):  # it takes a bare type as well
-        raise InputError(f"expected columns with types, such as 'user string, total long', got {ddl!r}")
-    return schema
 
 
 def master_of(context: SparkContext) -> str:
@@ -311,70 +210,3 @@ def show_progress_bar(context: SparkContext) -> None:
     if scala.progressBar().isDefined():
         jvm: Any = context._jvm  # noqa: SLF001
         _bars[context.applicationId] = jvm.org.apache.spark.ui.ConsoleProgressBar(scala)
-
-
-# --- what a Column says ------------------------------------------------------------------------------------------
-
-
-def column_text(column: Column) -> str:
-    """Return a column as Spark writes it; PySpark wraps that in `Column<'...'>`."""
-    return str(cast("Any", column)._jc.toString())  # noqa: SLF001 - as said above
-
-
-@dataclass(frozen=True)
-class Expression:
-    """What Spark's analysis knows of a selected column.
-
-    `identity` is the same for what is the same, however it was written; `sessions` are those of the session windows
-    that it is computed from.
-    """
-
-    identity: str
-    deterministic: bool
-    sessions: frozenset[str]
-
-
-def expressions_of(selected: DataFrame) -> list[Expression]:
-    """Return what was selected, as Spark understands it. PySpark has no way to ask."""
-    found = cast("Any", selected)._jdf.queryExecution().analyzed().expressions()  # noqa: SLF001 - as said above
-    expressions = []
-    for at in range(found.size()):
-        one = found.apply(at)
-        inner = one.child() if one.getClass().getSimpleName() == "Alias" else one
-        inputs = one.references().toSeq()
-        columns = [inputs.apply(place) for place in range(inputs.size())]
-        sessions = (it.canonicalized().toString() for it in columns if it.metadata().contains("spark.sessionWindow"))
-        expressions.append(
-            Expression(inner.canonicalized().toString(), bool(one.deterministic()), frozenset(map(str, sessions)))
-        )
-    return expressions
-
-
-def output_of(frame: DataFrame) -> list[str]:
-    """Return the identities of a frame's own columns."""
-    output = cast("Any", frame)._jdf.queryExecution().analyzed().output()  # noqa: SLF001 - as above
-    return [str(output.apply(at).canonicalized().toString()) for at in range(output.size())]
-
-
-@dataclass(frozen=True)
-class Call:
-    """A call of a function in a Column, such as `F.sum("x").alias("total")`."""
-
-    function: str
-    arguments: tuple[Column, ...]
-    distinct: bool
-    alias: str | None
-
-
-def call_in(column: Column) -> Call | None:
-    """Return the function that a Column calls, None if it is something else. PySpark has no way to ask."""
-    made = cast("Any", column)._jc  # noqa: SLF001 - as said above
-    node, alias = made.node(), None
-    if node.getClass().getSimpleName() == "Alias":
-        alias, node = str(node.name().apply(0)), node.child()
-    if node.getClass().getSimpleName() != "UnresolvedFunction":
-        return None
-    context = cast("Any", SparkContext._active_spark_context)  # noqa: SLF001 - as above
-    arguments = (node.arguments().apply(at) for at in range(node.arguments().size()))
-    columns = tuple(cast("Any", type(column))(context._jvm.org.apache.spark.sql.Column(one)) for one in arguments)  # noqa: SLF001
-    return Call(str(node.functionName()).lower(), columns, bool(node.isDistinct()), alias)
