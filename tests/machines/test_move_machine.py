@@ -7,7 +7,7 @@ is lost, applied twice or out of order can be seen. The oracle is a plain dict t
 
                      next_epoch(e): moves                        Ack(slot, t, ...), reports:
       ┌─────────────┐ ──────────────────▶ ┌──────────────────┐   kept back, lost, repeated,
-      │ Balancer  │                     │ Engine           │   in any order
+      │ Balancer    │                     │ Engine           │   in any order
       │ (the real   │ ◀────────────────── │  log[e]   rows   │   ┌──────┐
       │  one)       │       the mail      │  routes[e] table │ ─▶│ mail │
       └─────────────┘                     └──────────────────┘   └──────┘

@@ -16,7 +16,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 
 @pytest.mark.parametrize(
-    ("folder", "ends"), [("epochs/", "it is let go"), ("commits/", "it is let go"), ("commits/", "a restart")]
+    ("folder", "ends"),
+    [
+        ("epochs/", "it is let go"),
+        ("epochs/", "a restart"),
+        ("commits/", "it is let go"),
+        ("commits/", "a restart"),
+    ],
 )
 def test_a_record_that_cannot_be_written(bench: Bench, monkeypatch: pytest.MonkeyPatch, folder: str, ends: str) -> None:
     tables = [one_bid_per_key(epoch) for epoch in range(4)]

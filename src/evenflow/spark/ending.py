@@ -10,6 +10,7 @@ were well, for Spark would take the rows of that batch for delivered::
 from __future__ import annotations
 
 import threading
+import time
 import traceback
 from collections.abc import Callable
 
@@ -64,8 +65,12 @@ class SparkRun:
         except Exception:  # noqa: BLE001 - whoever asks for Spark's exception gets it
             return True
 
-    def end(self, error: BaseException | None) -> None:
-        """Stop Spark's query, with `error` as what has ended it; return when its thread has ended."""
+    def end(self, error: BaseException | None, patience_s: float) -> bool:
+        """Stop Spark's query, with `error` as what has ended it; return whether its thread has ended.
+
+        Spark waits for its thread for as long as it takes, or for `spark.sql.streaming.stopTimeout`. While a batch is
+        in our hands, which a disk may hold up for ever, that is `patience_s` at most.
+        """
         if error is not None and self.query.exception() is None:
             carry_error(self.query, told(error))
         stopping = threading.Thread(target=self._stop, name="evenflow-stop", daemon=True)
@@ -73,7 +78,10 @@ class SparkRun:
         while stopping.is_alive() and self.is_active:
             stopping.join(_SOON_S)
         self._may_go.set()
-        stopping.join()
+        deadline = time.monotonic() + patience_s
+        while stopping.is_alive() and not (self._in_hand.is_set() and time.monotonic() > deadline):
+            stopping.join(_LOOK_S)
+        return not stopping.is_alive()
 
     def refuse_if_alive(self) -> None:
         """Raise what Spark has said if its thread did not end within `spark.sql.streaming.stopTimeout`."""

@@ -62,7 +62,7 @@ class Query:
             shell.start_publishing()
             return cls(shell, SparkRun(writer, shell.on_batch), name)
         except BaseException:
-            _end_lanes(shell)
+            _end_lanes(shell, _patience_s(shell))
             raise
 
     # --- Spark's names -------------------------------------------------------------------------------------------
@@ -128,8 +128,8 @@ class Query:
     def stop(self) -> None:
         """Stop the query and its lanes. A later start from the same checkpoint goes on where it was.
 
-        What the sink is at is given 10 seconds to return, or Spark's `spark.sql.streaming.stopTimeout` if that is set;
-        then the query ends without it.
+        What the sink or the checkpoint's disk is at is given 10 seconds to return, or Spark's
+        `spark.sql.streaming.stopTimeout` if that is set; then the query ends without it.
         """
         self._shell.interrupt()
         self._ended.wait()
@@ -252,17 +252,23 @@ class Query:
         context.setLocalProperty("streaming.sql.batchId", str(epoch))
 
     def _watch(self) -> None:
-        shell, run = self._shell, self._run
+        shell, run, patience_s = self._shell, self._run, PATIENCE_S
         try:
             while not shell.over.is_set() and not run.wait():
                 pass
             if not shell.over.is_set():
                 self._spark_has_ended()
-            run.end(shell.failure)
+            patience_s = _patience_s(shell)
+            if not run.end(shell.failure, patience_s):
+                shell.log.warning(
+                    "the query ends, although Spark's thread is still at a batch: what that waits for (the "
+                    "checkpoint's disk) has not returned within %g s; the batch comes again after a restart",
+                    patience_s,
+                )
         except Exception as error:  # noqa: BLE001 - kept for exception() and awaitTermination()
             shell.fail(error)
         finally:
-            _end_lanes(shell)
+            _end_lanes(shell, patience_s)
             self._tell_end()
             self._ended.set()
 
@@ -286,7 +292,12 @@ class Query:
                 shell.fail(failed)
 
 
-def _end_lanes(shell: Shell) -> None:
-    shell.stop(stop_timeout_s(shell.spark) or PATIENCE_S)
+def _patience_s(shell: Shell) -> float:
+    """Return how long a stop waits for what does not return: a sink, a disk."""
+    return stop_timeout_s(shell.spark) or PATIENCE_S
+
+
+def _end_lanes(shell: Shell, patience_s: float) -> None:
+    shell.stop(patience_s)
     if not lanes_running:
         show_progress_bar(shell.spark.sparkContext)
