@@ -1,7 +1,8 @@
 """The engine without Spark: lanes live in this process, answer in any order, and die wherever chance will have it.
 
 The engine, the checkpoint, the balancer and the lanes' code are the real ones; sockets, tasks and the source are not.
-A step that nobody can take any more is a deadlock, and reported as one.
+A step that nobody can take any more is a deadlock, and reported as one. A file, a lane or the sink that is reached
+while the shell's lock is held is an error, whatever else happens.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -37,9 +39,11 @@ from evenflow.spark.lane_links import LaneLinks
 from evenflow.spark.progress import Progress
 from evenflow.spark.route import Routed, Router, _segments
 from evenflow.spark.shell import Shell
+from evenflow.spark.sink import Sink
 from evenflow.state import Block, FileRef, Folder, Identity, Segment, StageIdentity, block_name
 from tests.engine.calculations import SCHEMA, Answer, Calculation, Oracle, Totals, answers_of, by_key
 from tests.engine.ownership import Ownership, Serving, WatchedCheckpoint
+from tests.state.watched import Watched, never_under
 
 SLOTS = 19  # more than are written out with one work, so that some are and some are not
 
@@ -545,7 +549,7 @@ class World:
             int(balancer.table.owners[slot]),
             *(life.move.source for life in balancer.in_flight if life.move.slot == slot),
         }
-        return Shell(
+        shell = Shell(
             spark=cast("Any", None),
             checkpoint=checkpoint,
             balancer=balancer,
@@ -562,6 +566,24 @@ class World:
             threaded=False,
             faults=chance,
         )
+        _watch(shell)
+        return shell
+
+
+def _watch(shell: Shell) -> None:
+    """Let whatever may take long fail if it is called while the shell's lock is held."""
+    changed, checkpoint = shell._changed, shell.checkpoint
+    checkpoint.folder = Folder(Watched(checkpoint.folder.storage, changed))
+    publish = never_under(changed, "publish", shell.publisher.sink.publish)
+    shell.publisher.sink = cast("Sink", SimpleNamespace(publish=publish))
+    for owner, names in (
+        (shell.links, ("send", "start", "retire", "stop")),
+        (shell.router, ("route",)),
+        (shell._acting, ("spare_slots",)),
+        (shell, ("spare_slots",)),
+    ):
+        for name in names:
+            setattr(owner, name, never_under(changed, name, getattr(owner, name)))
 
 
 def _shown(event: LaneEvent) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -48,6 +48,20 @@ def test_what_is_decided_while_an_epoch_waits_for_lanes_goes_with_that_epoch(tmp
     assert [(entry.epoch, entry.move.slot) for entry in announced] == [(2, SLOT)]
     world.finish()
     world.check()
+
+
+def test_every_world_sees_to_it_that_nothing_slow_is_called_under_the_lock(tmp_path: Path) -> None:
+    shell = World(tmp_path, random.Random(1), lanes=2).shell
+    slow: list[Callable[[], object]] = [
+        lambda: shell.checkpoint.folder.names("epochs"),
+        lambda: shell.links.send(0, "0", Mock()),
+        lambda: shell.publisher.sink.publish(0, ()),
+        lambda: shell.router.route(Mock(), 0, shell.balancer.table),
+        shell.spare_slots,
+    ]
+    for call in slow:
+        with shell._lock, pytest.raises(AssertionError, match="under the lock"):
+            call()
 
 
 def test_lanes_have_an_epoch_to_do_while_the_next_is_routed(tmp_path: Path) -> None:

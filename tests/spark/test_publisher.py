@@ -3,78 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-import pyarrow as pa
 import pytest
 
 from evenflow.lane.faults import Faults
 from evenflow.log import QueryLog
 from evenflow.spark.publisher import Publisher
-from evenflow.state import Checkpoint, FileRef, Folder, Storage
-from evenflow.state.storage import Write
+from evenflow.state import Checkpoint, Folder
 from tests.state.places import local
 from tests.state.test_checkpoint import run, started
-
-
-@dataclass
-class Watched:
-    """A storage, and a sink, that must not be called by whoever holds the engine's lock."""
-
-    below: Storage
-    changed: threading.Condition
-    calls: list[str] = field(default_factory=list)
-    hangs: str = ""  # the call that waits until it is let go
-    entered: threading.Event = field(default_factory=threading.Event)
-    let_go: threading.Event = field(default_factory=threading.Event)
-
-    @property
-    def location(self) -> str:
-        return self.below.location
-
-    def address(self, name: str) -> str:
-        return self.below.address(name)
-
-    def _reach(self, call: str) -> None:
-        assert not self.changed._is_owned(), f"{call} under the lock"  # type: ignore[attr-defined]
-        self.calls.append(call)
-        if self.hangs and call.startswith(self.hangs):
-            self.entered.set()
-            assert self.let_go.wait(60)
-
-    @contextmanager
-    def create(self, name: str, *, exclusive: bool = False) -> Iterator[Write]:
-        self._reach(f"create {name}")
-        with self.below.create(name, exclusive=exclusive) as write:
-            yield write
-
-    def settle(self, folders: Iterable[str]) -> None:
-        self._reach("settle")
-        self.below.settle(folders)
-
-    def open(self, name: str) -> pa.NativeFile:
-        self._reach(f"open {name}")
-        return self.below.open(name)
-
-    def names(self, folder: str) -> list[str]:
-        self._reach(f"list {folder}")
-        return self.below.names(folder)
-
-    def exists(self, name: str) -> bool:
-        self._reach(f"look for {name}")
-        return self.below.exists(name)
-
-    def delete(self, names: Sequence[str]) -> None:
-        self._reach("delete")
-        self.below.delete(names)
-
-    def publish(self, epoch: int, files: Sequence[FileRef]) -> None:
-        self._reach(f"sink {epoch} {len(files)}")
+from tests.state.watched import Watched
 
 
 def made(place: Path, epochs: int = 3) -> tuple[Publisher, Watched]:
