@@ -21,14 +21,13 @@ from evenflow.plot.picture import Panel, Picture, Series
 from evenflow.policies import Policy
 from papers.experiment import Check, Outcome, Settings
 from papers.guo_zhou.histograms import Trace, policy_with_seed, run_policy
+from papers.guo_zhou.rules import CLB_LAST, HASHING_FURTHER
 from papers.guo_zhou.streams import SUBSTREAMS, Words
 from papers.guo_zhou.trade import why_out_of_order
 from papers.spark_runs.rules import (
     CLB_AMORTISED,
-    CLB_LAST,
     CLB_LEAST_EVEN,
     ELASTIC,
-    HASHING_FURTHER,
     LINEAR,
     MOVED,
     MOVEMENT_ORDER,

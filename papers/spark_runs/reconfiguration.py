@@ -14,7 +14,8 @@ from evenflow.plot.picture import Panel, Picture, Series
 from evenflow.spark import Query
 from papers.experiment import Check, Outcome, Settings
 from papers.reconfiguration.migrations import spread_out
-from papers.spark_runs.rules import BATCHED_BELOW, BATCHED_LOWER, BINS_MOVED, NO_EARLIER, PEAK_FACTOR, STEPS
+from papers.reconfiguration.rules import BATCHED_LOWER, NO_EARLIER
+from papers.spark_runs.rules import BATCHED_BELOW, BINS_MOVED, PEAK_FACTOR, STEPS
 from papers.spark_runs.run import SparkRun, SparkScenario, limited, local_spark, run_on_spark
 from papers.spark_runs.workload import HotPhase
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
+from papers.guo_zhou.rules import CLB_LAST, HASHING_FURTHER
+from papers.reconfiguration.rules import BATCHED_LOWER, NO_EARLIER
 from papers.rules import Rule, Statement, close
-from papers.verdicts import MARGIN, ascending
+from papers.verdicts import ascending
 
 # --- AF-E1 to E8 -----------------------------------------------------------------------------------------------------
 
@@ -86,22 +88,6 @@ BATCHED_BELOW = Statement(
     ("batched's is lower by a factor of 1.25", lambda batched, sudden: 1.25 * batched <= sudden),
     ("lower", lambda batched, sudden: batched < sudden),
 )
-BATCHED_LOWER = Statement(
-    "peak latency, batched against sudden",
-    ("batched's is below", lambda batched, sudden: batched < sudden),
-    ("within 25 %", lambda batched, sudden: batched <= 1.25 * sudden),
-)
-NO_EARLIER = Statement(
-    "time to a stable latency, batched against sudden",
-    (
-        "batched is stable NO earlier: the paper's negative result stays negative",
-        lambda batched_s, sudden_s: not math.isnan(sudden_s) and not batched_s < sudden_s,
-    ),
-    (
-        "neither is stable within the run, which shows nothing",
-        lambda batched_s, sudden_s: math.isnan(batched_s) and math.isnan(sudden_s),
-    ),
-)
 
 # --- GZ-E3, E4, E7 ---------------------------------------------------------------------------------------------------
 
@@ -139,16 +125,6 @@ LINEAR = Statement(
     "ELB, and CLB, are nearly linear",
     ("rows served per second are within 10 % of linear, of each", lambda off: off <= 0.1),
     ("20 %", lambda off: off <= 0.2),
-)
-HASHING_FURTHER = Statement(
-    f"PKG and UHLB are further from linear than ELB, by {MARGIN:.0%} at least",
-    ("both are", lambda pkg, uhlb, elb: min(pkg, uhlb) - elb >= MARGIN),
-    ("UHLB is", lambda pkg, uhlb, elb: uhlb - elb >= MARGIN),
-)
-CLB_LAST = Statement(
-    f"with the most lanes ELB, PKG and UHLB beat CLB by {MARGIN:.0%} of linear at least (a negative result)",
-    ("all three do", lambda clb, elb, pkg, uhlb, lanes: (min(elb, pkg, uhlb) - clb) / lanes >= MARGIN),
-    ("ELB does", lambda clb, elb, pkg, uhlb, lanes: (elb - clb) / lanes >= MARGIN),
 )
 ELASTIC = Statement(
     "ELB adds and retires lanes as the load rises and falls: pi = ceil(2w / (u+v)), no row lost",

@@ -304,7 +304,7 @@ class MoveMachine(RuleBasedStateMachine):
             self.restart(self.balancer.state if what == "balancer" else self.saved)
         elif what == "lanes":
             self.change_lanes()
-        elif what == "lane for good":
+        elif what == "for good":
             self.leave_for_good(lane) if lane not in self.gone else self.come_back(lane)
         elif moves:
             for dead in (moves[0].source,) * (what != "target") + (moves[0].target,) * (what != "source"):
@@ -330,8 +330,8 @@ class MoveMachine(RuleBasedStateMachine):
 
     def change_lanes(self) -> None:
         """One more lane comes; it goes once it owns nothing, even if it has not handed off all it had."""
-        if LANES in self.gone:
-            return
+        if LANES in self.gone or self.gone >= {*self.balancer.table.lanes} - {LANES}:
+            return  # nobody lets the last lane go that is there
         lanes = {*self.balancer.table.lanes, LANES}
         if LANES not in self.engine.lanes:
             self.engine.lanes[LANES] = {}

@@ -59,7 +59,8 @@ def test_every_step_against_every_step_of_a_start(begun: Play) -> None:
     At last the new one starts and goes on to its end while the old one hangs.
     """
     start, steps = (steps_of(begun, batch=1, last=last) for last in (-1, 2))
-    assert steps - start >= 20, "the story should be worth telling"
+    # It was 30 when slots had files of their own: a commit is one data file per lane and one record since.
+    assert steps - start >= 25, "the story should be worth telling"
     ends: Counter[tuple[str | None, ...]] = Counter()
     for old_steps, new_steps in itertools.product(range(start, steps), [*range(start), FOREVER]):
         with on(begun.copy()) as play:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +18,7 @@ from evenflow.errors import EvenflowError, ProtocolError
 from evenflow.lane.background import Background, Future, Inline
 from evenflow.lane.config import LaneConfig
 from evenflow.lane.faults import Faults
+from evenflow.lane.holding import must_hold, must_not_hold
 from evenflow.lane.hot_keys import KeyCounter
 from evenflow.lane.loading import places_of, rows_of, tables_of
 from evenflow.lane.messages import (
@@ -157,7 +158,7 @@ class LaneWorker:
             self._resident.drop(job.message.slots)
             return deque()
         if isinstance(job.message, Prepare):
-            self._must_not_hold([entry.slot for entry in job.message.slots])
+            must_not_hold(self.config.lane, self._versions.keys(), [entry.slot for entry in job.message.slots])
         self._resident.drop([entry.slot for entry in job.message.slots if entry.prepared is None])
         try:
             tables = job.tables.result() if job.tables else []
@@ -185,7 +186,7 @@ class LaneWorker:
     def _release(self, message: Release) -> None:
         """Stop serving slots. What is written is as they stand now; their memory is freed after they have left."""
         began = self.clock()
-        self._must_hold(message.slots, "hand off")
+        must_hold(self.config.lane, self._versions.keys(), message.slots, "hand off")
         version = max(self._versions[slot] for slot in message.slots)
         self.faults.reach("lane.releasing", self.config.lane, version)
         versions = tuple((slot, self._versions.pop(slot)) for slot in message.slots)
@@ -215,18 +216,6 @@ class LaneWorker:
     def _due(self) -> Due | None:
         """Return when something is to be done next in the slots that are served here."""
         return self._resident.due(list(self._versions))
-
-    def _must_hold(self, slots: Iterable[int], what: str) -> None:
-        """Refuse to take a slot that is elsewhere for an empty one."""
-        absent = sorted(set(slots) - self._versions.keys())
-        if absent:
-            raise ProtocolError(f"lane {self.config.lane} was told to {what} slots {absent}, which it does not hold")
-
-    def _must_not_hold(self, slots: Iterable[int]) -> None:
-        """Refuse to take an older copy for a slot that is served here: what was folded since would be lost."""
-        held = sorted(self._versions.keys() & set(slots))
-        if held:
-            raise ProtocolError(f"lane {self.config.lane} was told to copy slots {held}, which it serves")
 
     # --- work ----------------------------------------------------------------------------------------------------
 
@@ -258,7 +247,7 @@ class LaneWorker:
     def _check(self, message: Work) -> None:
         """Refuse work that does not begin where the slots are: rows would be folded twice, or not at all."""
         for advance in message.advances:
-            self._must_hold(advance.slots, "fold rows of")
+            must_hold(self.config.lane, self._versions.keys(), advance.slots, "fold rows of")
             wrong = [slot for slot in advance.slots if self._versions[slot] != advance.since]
             if wrong:
                 raise ProtocolError(
@@ -279,7 +268,9 @@ class LaneWorker:
         for each in message.inputs:
             rows, slots = rows_of(self.folder, each.parts, self.config.schema)
             records[each.epoch] = np.bincount(slots, minlength=self.config.slots)
-            self._must_hold(np.flatnonzero(records[each.epoch]).tolist(), "fold rows of")
+            must_hold(
+                self.config.lane, self._versions.keys(), np.flatnonzero(records[each.epoch]).tolist(), "fold rows of"
+            )
             counter.add(rows, slots)
             if rows.num_rows:
                 folded[each.epoch] = self._resident.fold(rows, slots, each.time)

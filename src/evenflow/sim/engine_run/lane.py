@@ -13,6 +13,7 @@ from functools import partial
 from itertools import accumulate
 
 from evenflow.errors import ProtocolError
+from evenflow.lane.holding import must_hold, must_not_hold
 from evenflow.lane.messages import (
     Adopt,
     Adopted,
@@ -179,7 +180,7 @@ class PlayedLane:
     ) -> None:
         slots, took_s = tuple(entry.slot for entry in message.slots), self.plant.agenda.now_s - began_s
         if isinstance(message, Prepare):
-            self._must_not_hold(slots)
+            must_not_hold(self.lane, self.held.keys(), slots)
             for entry, (state, _) in zip(message.slots, found or (), strict=found is not None):
                 self._aside[entry.slot] = Held(entry.version, state)
             versions = tuple((entry.slot, None if found is None else entry.version) for entry in message.slots)
@@ -206,7 +207,7 @@ class PlayedLane:
             self._aside.pop(slot, None)
 
     def _begin_release(self, message: Release) -> float:
-        self._must_hold(message.slots, "hand off")
+        must_hold(self.lane, self.held.keys(), message.slots, "hand off")
         if not message.handoff:
             return 0.0
         return self.plant.prices.extracting_s(len(message.slots), sum(map(self._size, message.slots)))
@@ -223,21 +224,11 @@ class PlayedLane:
         self.plant.watcher.released(self.lane, versions, sum(sizes.values()), now_s)
         self.say(Released(tuple(versions.items()), refs, sum(sizes.values()), now_s - since_s))
 
-    def _must_hold(self, slots: Iterable[SlotId], what: str) -> None:
-        absent = sorted(set(slots) - self.held.keys())
-        if absent:
-            raise ProtocolError(f"lane {self.lane} was told to {what} slots {absent}, which it does not hold")
-
-    def _must_not_hold(self, slots: Iterable[SlotId]) -> None:
-        held = sorted(self.held.keys() & set(slots))
-        if held:
-            raise ProtocolError(f"lane {self.lane} was told to copy slots {held}, which it serves")
-
     # --- work ----------------------------------------------------------------------------------------------------
 
     def _begin_work(self, work: Work) -> float:
         for advance in work.advances:
-            self._must_hold(advance.slots, "fold rows of")
+            must_hold(self.lane, self.held.keys(), advance.slots, "fold rows of")
             wrong = [slot for slot in advance.slots if self.held[slot].version != advance.since]
             if wrong:
                 raise ProtocolError(
@@ -256,7 +247,7 @@ class PlayedLane:
     def _end_work(self, work: Work, since_s: float) -> None:
         pieces, self._in_hand = self._in_hand, []
         idle_s, self._idle_since_s = since_s - self._idle_since_s, self.plant.agenda.now_s
-        self._must_hold({piece.slot for piece in pieces}, "fold rows of")
+        must_hold(self.lane, self.held.keys(), {piece.slot for piece in pieces}, "fold rows of")
         changed: dict[SlotId, SlotState] = {}
         for piece in pieces:
             held = self.held[piece.slot]
