@@ -20,7 +20,7 @@ from evenflow.model import LaneLoad, LoadView, LoadWindow, Move, RoutingTable, S
 from evenflow.policies import Policy, Proposal, policy_named
 
 if TYPE_CHECKING:
-    from evenflow.operators import SlotOperator
+    from evenflow.operators import KeyBatch, KeyChanges, KeyOperator, SlotOperator
     from evenflow.operators.functions import avg, count, first, last, max, mean, min, sum  # noqa: A004 - Spark's names
     from evenflow.spark import Query, keyed
 
@@ -30,7 +30,7 @@ _AGGREGATES = ("avg", "count", "first", "last", "max", "mean", "min", "sum")
 # Loaded at first use: neither the command line nor a policy needs Spark or Arrow.
 _LATER = {
     "Query": "evenflow.spark",
-    "SlotOperator": "evenflow.operators",
+    **dict.fromkeys(("KeyBatch", "KeyChanges", "KeyOperator", "SlotOperator"), "evenflow.operators"),
     "keyed": "evenflow.spark",
     **dict.fromkeys(_AGGREGATES, "evenflow.operators.functions"),
 }
@@ -54,6 +54,9 @@ __all__ = [
     "BalancerOptions",
     "EvenflowError",
     "InputError",
+    "KeyBatch",
+    "KeyChanges",
+    "KeyOperator",
     "LaneLoad",
     "LoadView",
     "LoadWindow",

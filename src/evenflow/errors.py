@@ -71,14 +71,29 @@ class PolicyError(EvenflowError):
 class OperatorError(EvenflowError):
     """An operator could not fold the rows of a slot; the state it held in memory must not be used any more."""
 
-    def __init__(self, operator: str, slot: int, problem: str) -> None:
-        """Say which operator failed, in which slot, and why."""
-        super().__init__(f"operator {operator}, slot {slot}: {problem}")
-        self.operator, self.slot, self.problem = operator, slot, problem
+    def __init__(  # noqa: PLR0913, PLR0917 - each says where
+        self,
+        operator: str,
+        slot: int | None,
+        problem: str,
+        key: str | None = None,
+        stage: str | None = None,
+        epoch: int | None = None,
+    ) -> None:
+        """Say which operator failed, where as far as that is known, and why."""
+        super().__init__(operator, slot, problem, key, stage, epoch)
+        self.operator, self.slot, self.problem, self.key = operator, slot, problem, key
+        self.stage, self.epoch = stage, epoch
 
-    def __reduce__(self) -> tuple[type[OperatorError], tuple[str, int, str]]:
+    def __str__(self) -> str:
+        """Tell where it happened, and what."""
+        parts = {"stage": self.stage, "key": self.key, "slot": self.slot, "epoch": self.epoch}
+        where = "".join(f", {name} {value}" for name, value in parts.items() if value is not None)
+        return f"operator {self.operator}{where}: {self.problem}"
+
+    def __reduce__(self) -> tuple[type[OperatorError], tuple[str | int | None, ...]]:
         """Travel from a lane to the driver."""
-        return type(self), (self.operator, self.slot, self.problem)
+        return type(self), (self.operator, self.slot, self.problem, self.key, self.stage, self.epoch)
 
 
 class LaneFailedError(EvenflowError):

@@ -3,6 +3,7 @@
 ::
 
     rows ──▶ keys (whose row?) ──▶ columns (fold in place) ──▶ changed state rows, output rows     Aggregate
+    rows ──▶ keys ──▶ one call of the user's code for all  ──▶ changed state rows, output rows     ApplyKeys
     rows ──▶ one call of the user's code per slot          ──▶ changed state objects, output rows  Apply
 """
 
@@ -10,6 +11,8 @@ from evenflow.operators.aggregate import Aggregate
 from evenflow.operators.apply import Apply, SlotOperator
 from evenflow.operators.base import GONE, HASH, LATEST, SLOT, Folded, Operator, Resident
 from evenflow.operators.functions import Agg
+from evenflow.operators.key_operator import KeyBatch, KeyChanges, KeyOperator
+from evenflow.operators.key_states import ApplyKeys
 from evenflow.operators.slot_order import by_slot
 
 __all__ = [
@@ -20,7 +23,11 @@ __all__ = [
     "Agg",
     "Aggregate",
     "Apply",
+    "ApplyKeys",
     "Folded",
+    "KeyBatch",
+    "KeyChanges",
+    "KeyOperator",
     "Operator",
     "Resident",
     "SlotOperator",

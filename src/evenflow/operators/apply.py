@@ -15,7 +15,9 @@ from evenflow.model import Contents, Due, EpochTime
 from evenflow.model.signatures import takes
 from evenflow.model.slots import FloatArray, IntArray
 from evenflow.operators.base import GONE, HASH, LATEST, SLOT, Folded
+from evenflow.operators.calling import calling
 from evenflow.operators.clock import NeededTime
+from evenflow.operators.declared import check_declared, check_inputs, declared_columns
 from evenflow.operators.frames import Frames, PlainFrames
 from evenflow.operators.keys import check_keys
 from evenflow.operators.output import conform
@@ -78,33 +80,21 @@ class SlotOperator(ABC):
         raise NotImplementedError(f"a state of version {version}: define upgrade(state, version) to read it")
 
 
-def check_operator(operator: Any) -> None:
+def _check(operator: Any) -> None:
     """Refuse what cannot be run, whatever the rows."""
     if not isinstance(operator, SlotOperator):
         made = " (the class itself: call it)" if isinstance(operator, type) else ""
-        raise InputError(f"apply() takes an instance of a subclass of SlotOperator, got {operator!r}{made}")
+        raise InputError(
+            f"apply() takes an instance of a subclass of SlotOperator or KeyOperator, got {operator!r}{made}"
+        )
     name = type(operator).__name__
     if operator.frame not in ("arrow", "pandas"):
         raise InputError(f"{name}.frame is 'arrow' or 'pandas', got {operator.frame!r}")
-    declared: Any = operator.name
-    if declared is not None and not (isinstance(declared, str) and declared):
-        raise InputError(f"{name}.name is a text, or None for the class's, got {declared!r}")
-    version: Any = operator.version
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise InputError(f"{name}.version is a number from 1 on, got {version!r}")
+    check_declared(operator)
     if not takes(operator.process, 2):
         raise InputError(f"{name}.process must take the state and the rows: def process(self, state, rows)")
     if not takes(operator.init, 0):
         raise InputError(f"{name}.init must take nothing: def init(self)")
-    if not takes(operator.upgrade, 2):
-        raise InputError(f"{name}.upgrade must take a state and its version: def upgrade(self, state, version)")
-    needed: Any = operator.columns_needed
-    if needed is not None and not (
-        isinstance(needed, tuple | list) and all(isinstance(column, str) for column in needed)
-    ):
-        raise InputError(
-            f"{name}.columns_needed is a tuple of names such as ('price',), or None for all; got {needed!r}"
-        )
 
 
 class Apply:
@@ -114,7 +104,7 @@ class Apply:
         self, operator: SlotOperator, clock: Callable[[], float] | None = None, frames: Frames | None = None
     ) -> None:
         """Wrap the user's operator; `clock` measures what each slot costs, `frames` says how rows look to it."""
-        check_operator(operator)
+        _check(operator)
         self.operator = operator
         self.clock = clock or NeededTime()
         self.frames = frames
@@ -167,16 +157,8 @@ class Apply:
 
     def output_schema(self, schema: pa.Schema, keys: tuple[str, ...]) -> pa.Schema:
         check_keys(schema, keys)
-        for column in self.columns() or ():
-            if schema.get_field_index(column) < 0:
-                raise InputError(f"{self.name} needs the column {column!r}; the input has {', '.join(schema.names)}")
-        declared = getattr(self.operator, "output", None)
-        if not isinstance(declared, pa.Schema):
-            raise InputError(
-                f"{self.name}.output must be a pyarrow.Schema here, got {declared!r}; "
-                "a Spark DDL string is understood only where a Spark session can read it, in ef.keyed(...).apply(...)"
-            )
-        return declared
+        check_inputs(self.operator, self.name, schema)
+        return declared_columns(self.operator, self.name, "output")
 
     def state_schema(self, schema: pa.Schema, keys: tuple[str, ...]) -> pa.Schema:  # noqa: ARG002 - the same for all
         return _STATE_SCHEMA
@@ -271,12 +253,10 @@ class SlotStates:
 
     def _process(self, slot: int, rows: pa.Table) -> tuple[list[StateRow], pa.Table]:
         """Call the user's code for one slot; whatever it raises names the slot. Return what has changed, and output."""
-        try:
+        with calling(self._wrapper.name, slot):
             live = self._in_use(slot)
             shown = self._frames.frame(rows) if self._user.frame == "pandas" else rows
             answer: Any = self._user.process(live.value, shown)
-        except Exception as error:
-            raise OperatorError(self._wrapper.name, slot, f"{type(error).__name__}: {error}") from error
         if not isinstance(answer, tuple) or len(answer) != 2:  # noqa: PLR2004
             problem = f"process() must return (state, output rows or None), got {type(answer).__name__}"
             raise OperatorError(self._wrapper.name, slot, problem)

@@ -8,7 +8,6 @@ from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
-from pyspark.sql.types import StructType
 
 from evenflow.control import BalancerOptions
 from evenflow.engine import Handover
@@ -17,12 +16,13 @@ from evenflow.errors import InputError
 from evenflow.migration import DEFAULT_STRATEGY, Strategy, strategy_of
 from evenflow.model import DEFAULT_SLOTS
 from evenflow.model.registry import fitted, fitted_options
-from evenflow.operators import GONE, HASH, SLOT, Agg, Aggregate, Apply, Operator, SlotOperator, functions
+from evenflow.operators import GONE, HASH, SLOT, Agg, Aggregate, KeyOperator, Operator, SlotOperator, functions
 from evenflow.policies import DEFAULT_POLICY, Policy, policy_of
 from evenflow.spark.aggregates import bound, named_aggregates
 from evenflow.spark.columns import Chosen, StreamColumns, refuse_types, told_by_spark
+from evenflow.spark.declared import running
 from evenflow.spark.habits import missing_of_keyed, missing_of_stateful
-from evenflow.spark.internals import arrow_schema, refuse_spark_connect, schema_of_ddl, spark_schema
+from evenflow.spark.internals import arrow_schema, refuse_spark_connect
 from evenflow.spark.lane_links import LANE_TIMEOUT_S
 from evenflow.spark.options import BRAKES, MAX_LAG, PATIENCE, BalanceOptions
 from evenflow.spark.route import ARRIVAL, Exchange
@@ -89,10 +89,9 @@ class KeyedStream:
         """Average these columns per key: another name for `mean`, as in Spark."""
         return self.mean(*columns)
 
-    def apply(self, operator: SlotOperator) -> StatefulStream:
-        """Keep state of your own: see `SlotOperator`."""
-        wrapped = Apply(operator)  # refuses what is no operator
-        operator.output = _declared_output(operator)
+    def apply(self, operator: SlotOperator | KeyOperator) -> StatefulStream:
+        """Keep state of your own: per key, columnar, see `KeyOperator`; or per slot, see `SlotOperator`."""
+        wrapped = running(operator)
         return self._with(wrapped, self.columns.wanted("apply", wrapped.columns(), self.key_columns))
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -111,27 +110,6 @@ class KeyedStream:
         schema = arrow_schema(narrow)
         operator.output_schema(schema, keys)  # says now what cannot be summed or compared
         return StatefulStream(self.columns.stream, keys, selected, schema, operator)
-
-
-def _declared_output(operator: SlotOperator) -> pa.Schema:
-    """Return the rows that an operator says it puts out, in whatever form it does."""
-    name, declared = type(operator).__name__, getattr(operator, "output", None)
-    if isinstance(declared, str):
-        try:
-            declared = schema_of_ddl(declared)
-        except InputError as error:
-            raise InputError(f"apply: {name}.output: {error}") from error
-    if isinstance(declared, pa.Schema):
-        declared = spark_schema(declared)
-    if not isinstance(declared, StructType) or not declared.names:
-        raise InputError(
-            f"apply: {name}.output must say which rows process() returns: 'user string, total long', a StructType or a "
-            f"pyarrow.Schema, got {declared!r}"
-        )
-    twins = {column for column in declared.names if [one.lower() for one in declared.names].count(column.lower()) > 1}
-    if twins:
-        raise InputError(f"apply: {name}.output names columns twice: {', '.join(sorted(twins))}")
-    return arrow_schema(declared)  # a type of Spark's has one form in Arrow
 
 
 @dataclass(frozen=True)

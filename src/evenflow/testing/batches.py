@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from evenflow.errors import InputError
 from evenflow.model import Due, EpochTime
 from evenflow.model.slots import IntArray, slots_of_hashes
-from evenflow.operators import HASH, Apply, Folded, Operator, Resident, SlotOperator
+from evenflow.operators import HASH, Apply, ApplyKeys, Folded, KeyOperator, Operator, Resident, SlotOperator
 from evenflow.operators.arrays import fitted
 from evenflow.operators.ddl import schema_of_text
 from evenflow.operators.key_hash import hashes_of
@@ -156,10 +156,11 @@ class Plan:
 
 def operator_of(given: Any) -> Operator:
     """Return what a lane runs for an operator as users write it."""
-    if isinstance(given, SlotOperator):
-        if isinstance(given.output, str):
-            given.output = schema_of_text(given.output)
-        return Apply(given)
+    if isinstance(given, SlotOperator | KeyOperator):
+        for attribute in ("output", "state"):
+            if isinstance(declared := getattr(given, attribute, None), str):
+                setattr(given, attribute, schema_of_text(declared))
+        return Apply(given) if isinstance(given, SlotOperator) else ApplyKeys(given)
     if not hasattr(given, "open") or isinstance(given, type):
         made = " (the class itself: call it)" if isinstance(given, type) else ""
         raise InputError(f"run_batches: expected an operator such as apply() takes, got {given!r}{made}")
@@ -204,8 +205,10 @@ def _times(
     batches: Sequence[Batch], rows: Sequence[pa.Table], watermark: tuple[str, timedelta] | None
 ) -> Iterator[EpochTime]:
     """Yield the time of each epoch: what was said, or follows from the rows; else that of the one before."""
-    now, processing = None, 0
+    now: int | None = None
+    processing = 0
     for number, (batch, table) in enumerate(zip(batches, rows, strict=True)):
+        before = now
         if watermark is not None and (latest := _latest(table, watermark[0])) is not None:
             reached = latest - watermark[1] // _MICROSECOND
             now = reached if now is None else max(now, reached)
@@ -213,7 +216,7 @@ def _times(
             now = _microseconds(batch.watermark)
         if batch.processing_time is not None:
             processing = _microseconds(batch.processing_time)
-        yield EpochTime(number, now, processing)
+        yield EpochTime(number, now, processing, before)
 
 
 def _latest(rows: pa.Table, column: str) -> int | None:

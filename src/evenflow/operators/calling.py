@@ -1,0 +1,33 @@
+"""Calls the user's code: whatever it does, what comes of it is an error that says where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from evenflow.errors import OperatorError
+
+
+@contextmanager
+def calling(operator: str, slot: int | None = None, key: str | None = None) -> Iterator[None]:
+    """Turn what the user's code raises into an OperatorError; his own traceback is attached as its cause.
+
+    `sys.exit` in it must not end the lane, which would only be started again: it ends the query.
+    """
+    try:
+        yield
+    except OperatorError:
+        raise
+    except SystemExit as error:
+        raise OperatorError(operator, slot, f"it called sys.exit({error.code!r})", key) from error
+    except MemoryError as error:
+        said = f": {error}" if str(error) else ""
+        raise OperatorError(operator, slot, f"MemoryError{said}: its memory ran out", key) from error
+    except Exception as error:
+        raise OperatorError(operator, slot, f"{type(error).__name__}: {error}", key) from error
+
+
+def key_text(names: tuple[str, ...], values: tuple[Any, ...]) -> str:
+    """Return a key as messages show it."""
+    return ", ".join(f"{name}={value!r}" for name, value in zip(names, values, strict=True))
