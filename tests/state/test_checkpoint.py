@@ -146,7 +146,7 @@ def test_a_new_checkpoint_knows_nothing(place: Path) -> None:
 
 def test_an_epoch_from_accept_to_publish(place: Path) -> None:
     checkpoint = started(place)
-    accepted = record(checkpoint, 0, watermarks=(99, None), table_version=3)
+    accepted = record(checkpoint, 0, watermarks=(99, 0), table_version=3)
     checkpoint.accept(accepted)
     assert [reopened(place).recover().pending, checkpoint.has_batch(0)] == [[accepted], True]
     slots = {0: {0, 1}, 1: {2, 3}}
