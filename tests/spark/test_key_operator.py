@@ -77,6 +77,19 @@ def test_timers_fire_once_without_rows(bench: Bench) -> None:
     assert query.state().where(F.col("due").isNotNull()).count() == 0
 
 
+def test_a_fold_goes_on_after_a_restart(bench: Bench) -> None:
+    for epoch in range(2):
+        bench.feed(one_bid_per_key(epoch))
+        bench.run(ef.keyed(bench.stream(), "auction").fold(0, added, state="total long").balance(lanes=2, slots=8))
+    assert read_published(bench.out) == Counter(
+        [*((key, key) for key in range(40)), *((key, 1000 + 2 * key) for key in range(40))]
+    )
+
+
+def added(total: int, price: int) -> int:
+    return total + price
+
+
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.usefixtures("bench")
 def test_columns_as_text_mean_the_same_with_and_without_spark(text: str) -> None:

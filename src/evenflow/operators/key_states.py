@@ -207,7 +207,7 @@ class KeyStates(KeyedState):
             with calling(self._name):
                 answer = function(batch)
         except OperatorError as error:
-            if not isinstance(error.__cause__, MemoryError | SystemExit):
+            if error.key is None and not isinstance(error.__cause__, MemoryError | SystemExit):
                 self._blame(function, batch, error)
             raise
         if answer is not None and not isinstance(answer, KeyChanges):

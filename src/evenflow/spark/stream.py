@@ -17,6 +17,7 @@ from evenflow.migration import DEFAULT_STRATEGY, Strategy, strategy_of
 from evenflow.model import DEFAULT_SLOTS
 from evenflow.model.registry import fitted, fitted_options
 from evenflow.operators import GONE, HASH, SLOT, Agg, Aggregate, KeyOperator, Operator, SlotOperator, functions
+from evenflow.operators.folding import Folding
 from evenflow.policies import DEFAULT_POLICY, Policy, policy_of
 from evenflow.spark.aggregates import bound, named_aggregates
 from evenflow.spark.columns import Chosen, StreamColumns, refuse_types, told_by_spark
@@ -93,6 +94,18 @@ class KeyedStream:
         """Keep state of your own: per key, columnar, see `KeyOperator`; or per slot, see `SlotOperator`."""
         wrapped = running(operator)
         return self._with(wrapped, self.columns.wanted("apply", wrapped.columns(), self.key_columns))
+
+    def fold(
+        self, init: Any, step: Callable[..., Any], *, state: str | pa.Schema | None = None, arrays: bool = False
+    ) -> StatefulStream:
+        """Fold the rows of each key with a function: `fold(0, lambda total, price: total + price)`.
+
+        The parameters of `step` after the first, the state, name the columns that it takes. State is one value, a tuple
+        or a dictionary of values, and `init` that of a new key, or a function that makes it; `state` declares its
+        columns where `init` does not show their types. Each epoch puts out the new state of the keys that had rows.
+        With `arrays`, `step` is called once per key and epoch, with numpy arrays of all its values.
+        """
+        return self.apply(Folding(init, step, state, arrays=arrays))
 
     def __getattr__(self, name: str) -> NoReturn:
         """Say what to use instead of a name that is not there."""
