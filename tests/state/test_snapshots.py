@@ -27,6 +27,8 @@ class History:
     lanes: int
     rng: random.Random
     budget: int = BUDGET_ROWS * ROW
+    old_epochs: int = 8
+    packed: bool = False  # a snapshot has two rows, however many keys it holds, as one of a dict has
     ledger: Ledger = field(init=False)
     keys: list[set[int]] = field(default_factory=lambda: [set() for _ in range(SLOTS)])
     epoch: int = -1
@@ -36,7 +38,7 @@ class History:
     largest: int = 0
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger.empty(SLOTS, SnapshotOptions(self.budget, old_epochs=8))
+        self.ledger = Ledger.empty(SLOTS, SnapshotOptions(self.budget, self.old_epochs))
 
     def run(self, puts: int, changes: int, removals: int, slots: int) -> None:
         self.epoch += 1
@@ -80,7 +82,8 @@ class History:
         name = work_name(self.epoch, lane, "a")
         whole = [(slot, len(self.keys[slot])) for slot in due]
         size = sum(count for _, count in whole)
-        starts = np.cumsum([0, *(count for _, count in whole)]).tolist()
+        parts = [(slot, 2 if self.packed else count) for slot, count in whole]
+        starts = np.cumsum([0, *(count for _, count in parts)]).tolist()
         snapshot = FileRef(name, size * ROW, 0, total * ROW)
         places = tuple((slot, start, n, len(self.keys[slot])) for start, (slot, n) in zip(ends, rows, strict=False))
         self.changed[self.epoch] += total
@@ -93,13 +96,13 @@ class History:
             (Advance(self.epoch - 1, self.epoch, tuple(mine.tolist())),),
             (Changes(FileRef(name, total * ROW, 0), places),) if rows else (),
             snapshots=tuple(
-                (slot, SlotRef(snapshot, self.epoch, start, n)) for start, (slot, n) in zip(starts, whole, strict=False)
+                (slot, SlotRef(snapshot, self.epoch, start, n)) for start, (slot, n) in zip(starts, parts, strict=False)
             ),
         )
 
     @property
     def stored(self) -> int:
-        return int(self.ledger.holdings.stored_rows.sum())
+        return int(self.ledger.holdings.stored_bytes.sum()) // ROW
 
     @property
     def state(self) -> int:
@@ -123,19 +126,20 @@ epochs = st.lists(
 
 
 @settings(max_examples=150, deadline=None)
-@given(history=epochs, lanes=st.integers(1, 4), seed=st.integers(0, 1 << 16))
+@given(history=epochs, lanes=st.integers(1, 4), seed=st.integers(0, 1 << 16), packed=st.booleans())
 def test_what_must_be_read_after_a_crash_is_bounded(
-    history: list[tuple[int, int, int, int]], lanes: int, seed: int
+    history: list[tuple[int, int, int, int]], lanes: int, seed: int, packed: bool
 ) -> None:
-    query = History(lanes, random.Random(seed))
+    query = History(lanes, random.Random(seed), packed=packed)
     for epoch in history:
         query.run(*epoch)
         query.check()
 
 
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("lanes", [1, 3])
-def test_a_steady_query_writes_about_what_it_changes_and_keeps_few_files(lanes: int) -> None:
-    query = History(lanes, random.Random(2))
+def test_a_steady_query_writes_about_what_it_changes_and_keeps_few_files(lanes: int, packed: bool) -> None:
+    query = History(lanes, random.Random(2), packed=packed)
     most = 0
     for epoch in range(400):
         query.run(20, 40, 10, SLOTS)
@@ -144,6 +148,15 @@ def test_a_steady_query_writes_about_what_it_changes_and_keeps_few_files(lanes: 
             most = max(most, len(set(query.ledger.files)))
     assert sum(query.written.values()) <= 1.5 * sum(query.changed.values()) + BUDGET_ROWS * 400
     assert most <= 40 * lanes
+
+
+def test_a_packed_snapshot_counts_by_its_bytes() -> None:
+    query = History(1, random.Random(3), budget=0, old_epochs=1 << 30, packed=True)
+    for _ in range(10):
+        query.run(400, 0, 0, SLOTS)
+    for _ in range(200):
+        query.run(0, 60, 0, SLOTS)
+        assert query.stored <= 2 * query.state + 60 + query.largest
 
 
 def test_a_slot_that_rests_is_not_written_again() -> None:

@@ -7,13 +7,15 @@ brings, and a slot that nobody asks for costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from evenflow.model import Epoch, SlotId
 from evenflow.model.slots import BoolArray, IntArray
+from evenflow.state.files import FileRef
 from evenflow.state.held_files import HeldFiles
 from evenflow.state.records import Parts, SlotRef
 
@@ -43,6 +45,7 @@ class Holdings:
     stored_bytes: IntArray = field(init=False)
     oldest_change: IntArray = field(init=False)  # the version of the first one, far ahead for none
     _snapshots: IntArray = field(init=False)
+    _rows_then: IntArray = field(init=False)  # of the state, when its snapshot was written
     _changes: IntArray = field(init=False)
     _count: int = 0
     _order: IntArray | None = None  # the changes by slot, made when it is asked for
@@ -53,6 +56,7 @@ class Holdings:
         self.oldest_change = np.full(self.slots, np.iinfo(np.int64).max)
         self._snapshots = np.full((6, self.slots), _NONE)
         self._snapshots[_ROWS:] = 0
+        self._rows_then = np.zeros(self.slots, np.int64)
         self._changes = np.empty((6, 1024), np.int64)
 
     # --- in ------------------------------------------------------------------------------------------------------
@@ -75,12 +79,29 @@ class Holdings:
         self._count += count
         self._order = None
 
-    def set_snapshot(self, slot: SlotId, ref: SlotRef, size: int) -> None:
+    def set_snapshots(self, snapshots: Sequence[tuple[SlotId, SlotRef, int]]) -> None:
+        """Take in the snapshots of a commit, with their shares of their files by rows.
+
+        Slots that are packed have as many rows each, however large they are: what they take together is shared out by
+        the rows of their states.
+        """
+        sizes: defaultdict[FileRef, int] = defaultdict(int)
+        rows: defaultdict[FileRef, int] = defaultdict(int)
+        for slot, ref, size in snapshots:
+            sizes[ref.file] += size
+            rows[ref.file] += int(self.state_rows[slot])
+        for slot, ref, size in snapshots:
+            of_all = rows[ref.file]
+            share = sizes[ref.file] * int(self.state_rows[slot]) // of_all if of_all else size
+            self._set_snapshot(slot, ref, share)
+
+    def _set_snapshot(self, slot: SlotId, ref: SlotRef, size: int) -> None:
         """Let a newer snapshot replace the one before and all changes up to it."""
         number = self.files.number(ref.file)  # even one that comes too late: so its file is known, and goes
         if ref.version <= self._snapshots[_VERSION, slot] and self._snapshots[_FILE, slot] != _NONE:
             return
         self._snapshots[:, slot] = (slot, number, ref.version, ref.start, ref.rows, size)
+        self._rows_then[slot] = self.state_rows[slot]
         self._order = None
         # Changes that are newer than the snapshot count again when `settled` has looked.
         self.stored_rows[slot], self.stored_bytes[slot] = ref.rows, size
@@ -115,6 +136,18 @@ class Holdings:
         changes = (self._ref(self._changes[:, at]) for at in order[low:high] if self._changes[_VERSION, at] > least)
         return SlotSources(snapshot, tuple(changes))
 
+    def state_bytes(self, slots: IntArray) -> IntArray:
+        """Return about how many bytes slots would take if they were written out now.
+
+        That is what the snapshot took, for as many rows as there are now. Rows of a snapshot say nothing: a dict is
+        packed into two of them. Where there is none, rows take what those of the changes do.
+        """
+        rows, then = self.state_rows[slots], self._rows_then[slots]
+        known = (self._snapshots[_FILE, slots] != _NONE) & (then > 0)
+        size = np.where(known, self._snapshots[_BYTES, slots], self.stored_bytes[slots])
+        found: IntArray = rows * size // np.maximum(1, np.where(known, then, self.stored_rows[slots]))
+        return found
+
     def snapshot_version(self, slot: SlotId) -> Epoch | None:
         """Return the version of a slot's newest snapshot."""
         version: int | None = self._snapshots[_VERSION, slot].item()
@@ -142,8 +175,12 @@ class Holdings:
             part[_FILE] = renumbered[part[_FILE]]
         return _parts(there), _parts(changes)
 
-    def take_parts(self, snapshots: Parts, changes: Parts, numbers: IntArray) -> None:
-        """Take in what `to_parts` has given; `numbers[i]` is the range that it calls i."""
+    def take_parts(self, snapshots: Parts, changes: Parts, numbers: IntArray, state_rows: Sequence[int]) -> None:
+        """Take in what `to_parts` has given; `numbers[i]` is the range that it calls i.
+
+        How many rows slots had at their snapshots is not kept: they are taken to have had those of now.
+        """
+        self.state_rows[:] = self._rows_then[:] = state_rows
         there, changed = _columns(snapshots), _columns(changes)
         for part in (there, changed):
             part[_FILE] = numbers[part[_FILE]]

@@ -79,8 +79,7 @@ class Ledger:
             contents=base.contents,
         )
         numbers = np.array([ledger.files.number(ref) for ref in base.files], dtype=np.int64)
-        ledger.holdings.take_parts(base.snapshots, base.changes, numbers)
-        ledger.holdings.state_rows[:] = base.state_rows
+        ledger.holdings.take_parts(base.snapshots, base.changes, numbers, base.state_rows)
         for _, outputs in base.outputs:
             for _, file in outputs:
                 ledger.files.number(file)
@@ -165,8 +164,7 @@ class Ledger:
                 parts[1] = self.files.number(file)
                 self.planner.changed(parts, state_rows)
                 self.holdings.add_changes(parts, state_rows)
-            for slot, ref, size in step.snapshots:
-                self.holdings.set_snapshot(slot, ref, size)
+            self.holdings.set_snapshots(step.snapshots)
             for epoch, file in step.outputs:
                 self.files.number(file)
                 self.outputs[epoch] += ((step.lane, file),)

@@ -68,7 +68,7 @@ class SnapshotPlanner:
         self._asked += 1
         turn = (self._asked + self._asked // lanes) % lanes == 0
         budget = max(least if turn else least // lanes, int(self._earned[slots].sum()))
-        stored, state, oldest = holdings.stored_rows[slots], holdings.state_rows[slots], holdings.oldest_change[slots]
+        stored, state, oldest = holdings.stored_bytes[slots], holdings.state_bytes(slots), holdings.oldest_change[slots]
         outweighed = stored > 2 * state
         old = (oldest < frontier - self.options.old_epochs) | self._wasteful[slots]
         candidates = np.flatnonzero(outweighed | old if turn else outweighed)
@@ -76,9 +76,8 @@ class SnapshotPlanner:
             return []
         urgency = np.where(outweighed, -stored / (state + 1), oldest)[candidates]
         order = candidates[np.lexsort((urgency, ~outweighed[candidates]))]
-        costs = state[order] * holdings.stored_bytes[slots[order]] // np.maximum(1, stored[order])
         # The first goes in any case: a slot cannot be written in parts.
-        chosen = order[(np.cumsum(costs) <= budget) | (np.arange(order.size) == 0)]
+        chosen = order[(np.cumsum(state[order]) <= budget) | (np.arange(order.size) == 0)]
         found: list[SlotId] = slots[chosen].tolist()
         return found
 
