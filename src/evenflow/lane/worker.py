@@ -40,6 +40,7 @@ from evenflow.lane.messages import (
 from evenflow.model import Due
 from evenflow.model.slots import FloatArray, IntArray
 from evenflow.operators import SLOT, Folded, Resident, by_slot
+from evenflow.operators.calling import at_epoch
 from evenflow.operators.clock import NeededTime
 from evenflow.state import (
     Changes,
@@ -273,14 +274,16 @@ class LaneWorker:
             )
             counter.add(rows, slots)
             if rows.num_rows:
-                folded[each.epoch] = self._resident.fold(rows, slots, each.time)
+                with at_epoch(each.epoch):
+                    folded[each.epoch] = self._resident.fold(rows, slots, each.time)
             passing = [
                 slot
                 for advance in message.advances
                 if advance.since < each.epoch <= advance.version
                 for slot in advance.slots
             ]
-            fired = self._resident.fire(passing, each.time)
+            with at_epoch(each.epoch):
+                fired = self._resident.fire(passing, each.time)
             if fired is not None:
                 folded[each.epoch] = folded[each.epoch].then(fired) if each.epoch in folded else fired
             if self.config.publishes:

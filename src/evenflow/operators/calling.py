@@ -28,6 +28,16 @@ def calling(operator: str, slot: int | None = None, key: str | None = None) -> I
         raise OperatorError(operator, slot, f"{type(error).__name__}: {error}", key) from error
 
 
+@contextmanager
+def at_epoch(epoch: int) -> Iterator[None]:
+    """Let what goes wrong in an operator say in which epoch."""
+    try:
+        yield
+    except OperatorError as error:
+        error.epoch = epoch
+        raise
+
+
 def key_text(names: tuple[str, ...], values: tuple[Any, ...]) -> str:
     """Return a key as messages show it."""
     return ", ".join(f"{name}={value!r}" for name, value in zip(names, values, strict=True))
