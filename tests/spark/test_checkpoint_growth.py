@@ -29,6 +29,6 @@ def test_the_checkpoint_does_not_grow(tmp_path: Path, deaths: float) -> None:
     world.finish()
     world.check()
     early, late = slice(EPOCHS // 4, EPOCHS // 2), slice(3 * EPOCHS // 4, EPOCHS)
-    # Peaks of a random life: 1.1 does not hold for every choice of snapshots; growth would be far more.
+    # Peaks of a random life: they differ by chance, by more than a tenth with some seeds.
     assert max(files[late]) <= 1.3 * max(files[early])
     assert max(sizes[late]) <= 1.3 * max(sizes[early])
