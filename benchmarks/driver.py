@@ -25,10 +25,11 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.played import CountedStorage, PlayedLanes, PlayedSource, PlayedTime
+from evenflow import operators
 from evenflow.control import Balancer, BalancerOptions
 from evenflow.control.journal import Journal
 from evenflow.engine import Engine
-from evenflow.lane import LaneConfig
+from evenflow.lane import LaneConfig, chained
 from evenflow.migration import strategy_named
 from evenflow.model import Contents, Move
 from evenflow.policies import policy_named, starting_table
@@ -97,7 +98,7 @@ class Stage:
             router=cast("Any", PlayedSource(self.played, np.random.default_rng(1), self.active)),
             sink=cast("Any", NoSink()),
             progress=Progress("id", None),
-            config=LaneConfig(0, "memory", operator, pa.schema([]), ("key",), self.slots),
+            config=LaneConfig(0, "memory", chained([operators.Stage(operator, pa.schema([]), ("key",))], self.slots)),
         )
         self.shell.start()
         self.shell.start_publishing()

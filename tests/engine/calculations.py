@@ -23,7 +23,13 @@ from evenflow.operators import Agg, Aggregate, Apply, Operator, SlotOperator
 from tests.operators.removing import Removing
 
 SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.int64())])
+SLOTS = 19  # more than are written out with one work, so that some are and some are not
 Answer = tuple[Any, ...]  # the key, then what is kept of it
+
+
+def slot_of(key: int | None) -> int:
+    """Return the slot of a key of the source."""
+    return 3 if key is None else key % SLOTS
 
 
 class Calculation(ABC):

@@ -25,14 +25,14 @@ import pyarrow as pa
 from evenflow.control import Balancer, BalancerOptions, BalancerState
 from evenflow.engine import Engine, Event, Handover
 from evenflow.errors import EvenflowError, InputError
-from evenflow.lane import LaneConfig, LaneWorker
+from evenflow.lane import LaneConfig, LaneWorker, chained
 from evenflow.lane.cut import Portion, read
 from evenflow.lane.events import Joined, LaneEvent, Lost, Said
 from evenflow.lane.faults import Faults
 from evenflow.lane.messages import PROTOCOL, Failed, FromLane, Hello, Stop, ToLane, Work
 from evenflow.migration import strategy_named
 from evenflow.model import Move, RoutingTable
-from evenflow.operators import SLOT
+from evenflow.operators import SLOT, Stage
 from evenflow.policies import Policy, policy_named
 from evenflow.spark.composition import initial_table
 from evenflow.spark.lane_links import LaneLinks
@@ -41,11 +41,20 @@ from evenflow.spark.route import Routed, Router, _segments
 from evenflow.spark.shell import Shell
 from evenflow.spark.sink import Sink
 from evenflow.state import Block, FileRef, Folder, Identity, Segment, StageIdentity, block_name
-from tests.engine.calculations import SCHEMA, Answer, Calculation, Oracle, Totals, answers_of, by_key
+from tests.engine.calculations import (
+    SCHEMA,
+    SLOTS,
+    Answer,
+    Calculation,
+    Oracle,
+    Totals,
+    answers_of,
+    by_key,
+    slot_of,
+)
 from tests.engine.ownership import Ownership, Serving, WatchedCheckpoint
+from tests.engine.two_stages import SEQUENCES, TOTALS, TwoStageOracle, TwoStages
 from tests.state.watched import Watched, never_under
-
-SLOTS = 19  # more than are written out with one work, so that some are and some are not
 
 
 _LONG_S = 0.1  # who waits longer than this for an event needs one to go on
@@ -359,17 +368,13 @@ class Source:
         )
 
 
-def state_of(shell: Shell) -> tuple[int, pa.Table]:
-    """Return an epoch and the state at it, as Spark tasks read it: in portions, each through messages."""
-    config, folder = shell.config, Folder.at(shell.config.location)
-    with shell.cut() as cut:
+def state_of(shell: Shell, number: int = -1) -> tuple[int, pa.Table]:
+    """Return an epoch and a stage's state at it, as Spark tasks read it: in portions, each through messages."""
+    stage, folder = shell.config.stages[number], Folder.at(shell.config.location)
+    with shell.cut(stage.units) as cut:
         portions = [msgspec.msgpack.decode(msgspec.msgpack.encode(each), type=Portion) for each in cut.portions]
-        batches = [batch for portion in portions for batch in read(config, folder, portion)]
-    return cut.epoch, pa.Table.from_batches(batches, config.operator.view_schema(config.schema, config.keys))
-
-
-def slot_of(key: int | None) -> int:
-    return 3 if key is None else key % SLOTS
+        batches = [batch for portion in portions for batch in read(stage, folder, portion)]
+    return cut.epoch, pa.Table.from_batches(batches, stage.view_schema)
 
 
 @dataclass
@@ -403,6 +408,7 @@ class World:
     max_lag: int = 0
     policy: str | Policy = "static"
     calculation: Calculation = field(default_factory=Totals)
+    stages: int = 1  # of two, `calculation` is that of `two_stages`
     schema: pa.Schema = SCHEMA
     clock: Callable[[], float] = field(default_factory=lambda: PlayedClock(1e9))
     strategies: Sequence[str] = ("sudden", "fluid", "batched", "paced")
@@ -417,7 +423,9 @@ class World:
     shell: Shell = field(init=False)
 
     def __post_init__(self) -> None:
-        self.oracle = Oracle(self.calculation)
+        if self.stages > 1:
+            self.calculation = TwoStages()
+        self.oracle = Oracle(self.calculation) if self.stages == 1 else TwoStageOracle(self.calculation)
         self.shop = Shop(str(self.place / "evenflow"))
         self.restart()
 
@@ -482,7 +490,7 @@ class World:
     def ask_for_moves(self) -> None:
         """Ask for some moves by hand."""
         table = self.shell.balancer.table
-        slots = self.rng.sample(range(SLOTS), self.rng.randint(1, SLOTS))
+        slots = self.rng.sample(range(self.units), self.rng.randint(1, self.units))
         moves = [Move(slot, int(table.owners[slot]), self.rng.choice(table.lanes)) for slot in slots]
         with contextlib.suppress(InputError):  # a lane that is being stopped takes no more
             try:
@@ -497,20 +505,29 @@ class World:
         values = [1000 * self.epoch + at for at in range(size)]
         return pa.table([pa.array(keys, pa.int64()), pa.array(values, pa.int64())], schema=SCHEMA)
 
+    @property
+    def units(self) -> int:
+        """How many units all stages have."""
+        return self.stages * SLOTS
+
     def check(self) -> None:
         """Compare what is held and what was published with the oracle."""
         epoch, state = state_of(self.shell)
         assert by_key(self.calculation.held(state)) == by_key(self.oracle.state.values())
         assert epoch == self.epoch - 1
         assert self.shop.epochs == self.oracle.epochs
-        self.ownership.check(SLOTS, self.epoch)
+        self.ownership.check(self.units, self.epoch)
 
     def check_cut(self) -> int:
         """Compare what is held at one epoch with the oracle, wherever lanes are; return by how much they differ."""
         versions = self.shell.checkpoint.slot_versions
         epoch, state = state_of(self.shell)
-        assert epoch == versions.max()
+        assert epoch == versions[-SLOTS:].max()
         assert by_key(self.calculation.held(state)) == self.oracle.at(epoch)
+        if isinstance(self.oracle, TwoStageOracle):
+            further, first = state_of(self.shell, 0)
+            assert further == versions.max()
+            assert by_key(answers_of(first)) == self.oracle.first_at(further)
         return int(epoch - versions.min())
 
     def _strikes(self, point: str, _lane: int | None, _epoch: int | None) -> bool:
@@ -519,17 +536,20 @@ class World:
         return strikes
 
     def _built(self) -> Shell:
-        operator = self.calculation.operator
-        contents = operator.contents(self.schema, ("key",))
-        identity = Identity("id", (StageIdentity(("key",), ("int64",), SLOTS, contents),), "update", 0.0)
+        one = Stage(self.calculation.operator, self.schema, ("key",))
+        stages = [one] if self.stages == 1 else [TOTALS, SEQUENCES]
+        held = tuple(StageIdentity(stage.keys, stage.key_types, SLOTS, stage.contents) for stage in stages)
+        identity = Identity("id", held, "update", 0.0)
         checkpoint = WatchedCheckpoint.open(str(self.place), identity, durable=False)
         assert isinstance(checkpoint, WatchedCheckpoint)
         checkpoint.ownership = self.ownership
         checkpoint.take_over()
-        operator = operator.resumed(checkpoint.identity.contents[0])
-        config = LaneConfig(0, checkpoint.folder.location, operator, self.schema, ("key",), SLOTS)
+        pairs = zip(stages, checkpoint.identity.contents, strict=True)
+        config = LaneConfig(
+            0, checkpoint.folder.location, chained([stage.resumed(contents) for stage, contents in pairs], SLOTS)
+        )
         policy = policy_named(self.policy) if isinstance(self.policy, str) else self.policy
-        self.ownership.first_table = initial_table(checkpoint, policy, SLOTS, self.lanes)
+        self.ownership.first_table = initial_table(checkpoint, policy, config.units, self.lanes)
         chance = Chance(strikes=self._strikes)
         balancer = Balancer.restored(
             BalancerState(self.ownership.first_table, epoch=checkpoint.recover().last_accepted),
@@ -539,7 +559,7 @@ class World:
                 warm_up_windows=1, copy_ahead_bytes=self.rng.choice(self.copy_ahead), min_lanes=1, max_lanes=4
             ),
         )
-        engine = Engine(checkpoint, balancer, self.rng.choice(self.handovers), most_losses=1 << 30)
+        engine = Engine(checkpoint, balancer, self.rng.choice(self.handovers), most_losses=1 << 30, stages=config.units)
         lanes = Lanes(config, chance, self.rng, self.mischief, self.hangs, self.together, self.met)
         lanes.vanishing = self.vanishing
         if isinstance(self.clock, PlayedClock):

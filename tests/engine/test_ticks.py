@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from evenflow.operators import Operator
-from tests.engine.calculations import SCHEMA, Answer, Calculation, by_key
-from tests.engine.one_process import SLOTS, Killed, World
+from tests.engine.calculations import SCHEMA, SLOTS, Answer, Calculation, by_key
+from tests.engine.one_process import Killed, World
 from tests.operators.timers import timers
 from tests.seeds import seed_of_run
 

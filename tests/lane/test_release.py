@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from evenflow.lane import LaneConfig, LaneWorker
+from evenflow.lane import LaneConfig, LaneWorker, chained
 from evenflow.lane.messages import Adopt, FromLane, Prepare, Release, Released, SlotToLoad
-from evenflow.operators import GONE, SLOT, Agg, Aggregate
+from evenflow.operators import GONE, SLOT, Agg, Aggregate, Resident, Stage
 from evenflow.state import Folder, SlotRef, handoff_name
 
 SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.int64())])
@@ -20,7 +20,7 @@ TOTALS = Aggregate({"n": Agg("count")})
 def worker(tmp_path: Path) -> LaneWorker:
     """A lane that serves slot 0, with two keys."""
     folder = Folder.at(str(tmp_path), durable=False)
-    worker = LaneWorker(LaneConfig(0, folder.location, TOTALS, SCHEMA, ("key",), 2), "a", folder)
+    worker = LaneWorker(LaneConfig(0, folder.location, chained([Stage(TOTALS, SCHEMA, ("key",))], 2)), "a", folder)
     worker.handle(Adopt((_stored(folder, 0, [2, 4]),)))
     _settle(worker)
     return worker
@@ -31,10 +31,10 @@ def test_memory_is_freed_after_the_slot_has_left(worker: LaneWorker, handoff: bo
     worker.handle(Release((0,), handoff))
     (released,) = worker.step()
     assert isinstance(released, Released)
-    assert worker._resident.slot_rows().tolist() == [2, 0], "whoever waits for the slot does not wait for this"
+    assert _resident(worker).slot_rows().tolist() == [2, 0], "whoever waits for the slot does not wait for this"
     assert worker.is_moving_state
     assert _settle(worker) == []
-    assert worker._resident.slot_rows().tolist() == [0, 0]
+    assert _resident(worker).slot_rows().tolist() == [0, 0]
 
 
 def test_a_slot_that_comes_back_at_once_is_not_what_is_freed(worker: LaneWorker) -> None:
@@ -42,7 +42,7 @@ def test_a_slot_that_comes_back_at_once_is_not_what_is_freed(worker: LaneWorker)
     worker.step()
     worker.handle(Prepare((_stored(worker.folder, 0, [2, 4, 6]),)))
     _settle(worker)
-    assert worker._resident.slot_rows().tolist() == [3, 0]
+    assert _resident(worker).slot_rows().tolist() == [3, 0]
 
 
 def _stored(folder: Folder, slot: int, keys: list[int]) -> SlotToLoad:
@@ -63,3 +63,7 @@ def _settle(worker: LaneWorker) -> list[FromLane]:
     while worker.is_moving_state:
         said += worker.step()
     return said
+
+
+def _resident(worker: LaneWorker) -> Resident:
+    return worker.holding.stages[0].resident

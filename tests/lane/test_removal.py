@@ -44,7 +44,7 @@ def changes_of(done: Done) -> SlotRef:
 
 def snapshot_of(lane: Lane) -> SlotRef:
     """Hand the slot off and take it back."""
-    version = lane.worker._versions[1]
+    version = lane.worker.holding.versions[1]
     (released,) = lane.all_of(Release((1,)))
     assert isinstance(released, Released)
     ((_, ref),) = released.handoffs

@@ -97,7 +97,7 @@ def test_it_fires_once_in_the_first_epoch_at_or_after_its_time(lane: Timed) -> N
         dues.append(done.due)
     assert outputs == EXPECTED
     assert dues == [lane.due(at) for at in (250, 250, 450, 450, None, None, None)]
-    assert lane.worker._resident.slot_rows().sum() == 0
+    assert lane.worker.holding.stages[0].resident.slot_rows().sum() == 0
 
 
 def test_several_epochs_in_one_work_fire_what_they_would_one_by_one(lane: Timed) -> None:
@@ -133,7 +133,7 @@ def test_timers_move_with_their_slot(lane: Timed, way: str, fired: int) -> None:
         lane.adopt(SlotToLoad(1, 0, released.handoffs[0][1]))
         (prepared,) = to.all_of(Prepare((SlotToLoad(1, 0, released.handoffs[0][1]),)))
         assert isinstance(prepared, Prepared)
-        assert to.worker._due() is None, "another lane still serves it"
+        assert to.worker.holding.due() is None, "another lane still serves it"
         entry = SlotToLoad(1, fired, prepared=0)
     outputs: Outputs = {}
     changes, since = [], 0
@@ -217,5 +217,5 @@ def test_a_reader_of_the_state_fires_what_its_epoch_has_fired(lane: Timed) -> No
     done = to.epochs((1,), 0, {3: []}, snapshot=(1,))
     behind = EpochInput(3, (), 300 if lane.clock == "watermark" else None, 300)
     portion = Portion((SlotToLoad(1, 3, done.commit.snapshots[0][1]), SlotToLoad(2, 0, refs[2])), (behind,))
-    batches = read(lane.worker.config, lane.folder, portion)
+    batches = read(lane.worker.config.stages[0], lane.folder, portion)
     assert [row["key"] for batch in batches for row in batch.to_pylist()] == [5]

@@ -13,9 +13,8 @@ import pyarrow as pa
 import pytest
 
 from evenflow.errors import DamagedFileError, ProtocolError
-from evenflow.lane import LaneConfig, LaneWorker, worker
+from evenflow.lane import LaneConfig, LaneWorker, chained, worker
 from evenflow.lane.background import Background, Inline
-from evenflow.lane.loading import places_of
 from evenflow.lane.messages import (
     Adopt,
     Adopted,
@@ -32,7 +31,7 @@ from evenflow.lane.messages import (
     SlotToLoad,
     Work,
 )
-from evenflow.operators import Agg, Aggregate, Operator
+from evenflow.operators import Agg, Aggregate, Operator, Stage
 from evenflow.state import Advance, FileRef, Folder, Segment, SlotRef, block_name
 
 SLOTS = 4  # a key's slot is its remainder
@@ -71,7 +70,7 @@ class Lane:
         complete: bool = False,
     ) -> None:
         self.folder = Folder.at(str(place), durable=False)
-        config = LaneConfig(1, str(place), operator, SCHEMA, ("key",), SLOTS, complete)
+        config = LaneConfig(1, str(place), chained([Stage(operator, SCHEMA, ("key",))], SLOTS), complete)
         self.worker = LaneWorker(config, "attempt", self.folder, background=background or Inline())
         self.blocks = 0
 
@@ -111,7 +110,7 @@ class Lane:
 
     def state(self, *slots: int) -> dict[int, tuple[int, int]]:
         """Return total and count of the keys of some slots, as they are in memory."""
-        rows = self.worker._resident.output(list(slots or range(SLOTS))).to_pylist()
+        rows = self.worker.holding.stages[0].resident.output(list(slots or range(SLOTS))).to_pylist()
         return {row["key"]: (row["total"], row["n"]) for row in rows}
 
     def read(self, ref: FileRef) -> dict[int, tuple[int, int]]:
@@ -145,9 +144,9 @@ def written(tmp_path: Path) -> Written:
     every = tuple(range(SLOTS))
     lane.adopt(*(SlotToLoad(slot, -1) for slot in every))
     lane.work(Advance(-1, 0, every), e0=[(key, 1) for keys in KEYS.values() for key in keys])
-    state = lane.worker._resident.snapshot(every)
+    state = lane.worker.holding.stages[0].resident.snapshot(every)
     file = lane.folder.write_table("handoffs/000000000000-00001-x.arrow", state)
-    places = places_of(state, every)
+    places = lane.worker.holding.stages[0].places(state, every)
     snapshots = {slot: SlotRef(file, 0, start, rows) for slot, start, rows in places}
     done = lane.work(Advance(0, 1, every), e1=[(keys[0], 10) for keys in KEYS.values()])
     (changed,) = done.commit.changes
@@ -269,7 +268,7 @@ class TestForgetting:
         lane.say(Adopt((written.whole(3),)))
         background.run()
         lane.all_of(Forget(()))
-        assert lane.worker._versions == {2: 0, 3: 1}
+        assert lane.worker.holding.versions == {2: 0, 3: 1}
         assert lane.state() == expected(2, (1, 1)) | expected(3)
 
 
@@ -369,7 +368,7 @@ class TestWork:
         lane = Lane(tmp_path)
         lane.adopt(written.whole(1), written.at_0(2))
         done = lane.work(Advance(0, 1, (2,)), Advance(1, 2, (1,)), e1=[(2, 10)], e2=[(1, 100)])
-        assert lane.worker._versions == {1: 2, 2: 1}
+        assert lane.worker.holding.versions == {1: 2, 2: 1}
         assert lane.state() == expected(1, (111, 3)) | expected(2)
         assert {epoch for epoch, _ in done.commit.outputs} == {1, 2}
 

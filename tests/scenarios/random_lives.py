@@ -4,6 +4,7 @@
     python -m tests.scenarios.random_lives --seed 123              the same life again
     python -m tests.scenarios.random_lives --seed 123 --steps 40   its first 40 steps
     python -m tests.scenarios.random_lives --lives 50              50 lives, from a new seed on
+    python -m tests.scenarios.random_lives --lives 50 --stages 2   of queries of which one stage feeds another
 
 A step is a batch, a move by hand, a plan for a future epoch, a resize, a restart, the death of a lane, another policy,
 or a while in which lanes go on by themselves. On top of that lanes and driver die at random, lanes hang and then answer
@@ -30,7 +31,7 @@ from evenflow.errors import InputError
 from evenflow.model import Move
 from evenflow.policies import Policy, policy_named
 from tests.engine.calculations import CALCULATIONS
-from tests.engine.one_process import SLOTS, Killed, World
+from tests.engine.one_process import Killed, World
 from tests.state.flaky import flaky_storage
 
 STEPS = 100
@@ -48,6 +49,7 @@ class Life:
 
     place: Path
     seed: int
+    stages: int = 1
     story: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -67,6 +69,7 @@ class Life:
                 lanes=rng.randint(1, 4),
                 max_lag=rng.choice([0, 1, 4, 8]),
                 calculation=rng.choice(list(CALCULATIONS.values()))(),
+                stages=self.stages,
             )
 
     def _flaky(self) -> contextlib.AbstractContextManager[None]:
@@ -94,7 +97,10 @@ class Life:
                 self.compare()
         except BaseException as error:
             taken = len(self.story)
-            error.add_note(f"replay: python -m tests.scenarios.random_lives --seed {self.seed} --steps {steps}")
+            error.add_note(
+                "replay: python -m tests.scenarios.random_lives "
+                f"--seed {self.seed} --steps {steps} --stages {self.stages}"
+            )
             error.add_note(f"it was at step {taken} of {steps}: {' '.join(self.story[-10:])}")
             raise
         return Counter(self.story)
@@ -142,7 +148,8 @@ class Life:
 
     def _ask(self, not_before: int) -> None:
         table = self.world.shell.balancer.table
-        slots = self.rng.sample(range(SLOTS), self.rng.randint(1, SLOTS))
+        units = self.world.units
+        slots = self.rng.sample(range(units), self.rng.randint(1, units))
         moves = [Move(slot, int(table.owners[slot]), self.rng.choice(table.lanes)) for slot in slots]
         with self._restart_if_killed(), contextlib.suppress(InputError):  # a lane that is to go takes no more
             self.world.shell.request([move for move in moves if move.source != move.target], not_before)
@@ -160,11 +167,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, help="replay this one")
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--lives", type=int, default=1, help="so many, with the seeds that follow")
+    parser.add_argument("--stages", type=int, default=1, choices=(1, 2), help="of the query")
     options = parser.parse_args()
     first = random.randrange(1 << 32) if options.seed is None else options.seed
     for seed in range(first, first + options.lives):
         with tempfile.TemporaryDirectory() as place:
-            life = Life(Path(place), seed)
+            life = Life(Path(place), seed, options.stages)
             taken = life.go(options.steps)
             met = life.world.met + Counter({"deaths at scripted points": life.world.deaths.total()})
             told = "; ".join(

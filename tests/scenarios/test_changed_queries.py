@@ -16,8 +16,8 @@ import pytest
 
 from evenflow.errors import CheckpointMismatchError
 from evenflow.operators import Agg, Aggregate, Apply, SlotOperator
-from tests.engine.calculations import Answer, Calculation, KeepAll, by_key
-from tests.engine.one_process import SLOTS, World, state_of
+from tests.engine.calculations import SLOTS, Answer, Calculation, KeepAll, by_key
+from tests.engine.one_process import World, state_of
 from tests.seeds import seed_of_run
 from tests.spark.streams import Wanderlust
 

@@ -11,8 +11,8 @@ import pytest
 from evenflow.errors import TakenOverError
 from evenflow.lane.cut import cut_of, read
 from evenflow.state import Folder
-from tests.engine.calculations import CALCULATIONS
-from tests.engine.one_process import SLOTS, World, state_of
+from tests.engine.calculations import CALCULATIONS, SLOTS
+from tests.engine.one_process import World, state_of
 from tests.seeds import seed_of_run
 from tests.spark.streams import Wanderlust
 
@@ -48,12 +48,12 @@ def test_it_is_the_same_in_whatever_portions_it_is_read(tmp_path: Path) -> None:
     for _ in range(6):
         world.run(world.rows(40))
     epoch, expected = state_of(world.shell)
-    config, folder = world.shell.config, Folder.at(world.shell.config.location)
+    stage, folder = world.shell.config.stages[0], Folder.at(world.shell.config.location)
     recovery = world.shell.checkpoint.recover()
     for size, portions in ((-1, SLOTS), (1 << 40, 1)):  # each slot on its own, all together
-        cut = cut_of(recovery, size)
+        cut = cut_of(recovery, stage.units, size)
         assert (cut.epoch, len(cut.portions)) == (epoch, portions)
-        found = pa.Table.from_batches([batch for each in cut.portions for batch in read(config, folder, each)])
+        found = pa.Table.from_batches([batch for each in cut.portions for batch in read(stage, folder, each)])
         assert found.sort_by("key").equals(expected.sort_by("key"))
 
 
@@ -61,12 +61,12 @@ def test_files_are_not_swept_while_they_are_read_and_are_afterwards(tmp_path: Pa
     world = World(tmp_path, random.Random(4), max_lag=0)
     world.run(world.rows(40))
     world.finish()
-    with world.shell.cut() as cut:
+    with world.shell.cut(world.shell.config.units[-1]) as cut:
         for _ in range(60):
             world.run(world.rows(40))
         world.finish()
-        config, folder = world.shell.config, Folder.at(world.shell.config.location)
-        batches = [batch for each in cut.portions for batch in read(config, folder, each)]
+        stage, folder = world.shell.config.stages[0], Folder.at(world.shell.config.location)
+        batches = [batch for each in cut.portions for batch in read(stage, folder, each)]
     held = world.calculation.held(pa.Table.from_batches(batches))
     assert sorted(held, key=str) == sorted(world.oracle.at(0), key=str)
     for _ in range(20):

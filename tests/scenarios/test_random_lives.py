@@ -18,6 +18,11 @@ def test_a_random_life(tmp_path: Path, seed: int) -> None:
     Life(tmp_path, seed).go(STEPS)
 
 
+@pytest.mark.parametrize("seed", [*range(LIVES - 1), seed_of_run("EVENFLOW_LIFE")])
+def test_a_random_life_of_two_stages(tmp_path: Path, seed: int) -> None:
+    Life(tmp_path, seed, stages=2).go(STEPS)
+
+
 def test_a_life_is_the_same_every_time(tmp_path: Path) -> None:
     lives = [Life(tmp_path / name, 5) for name in ("once", "again")]
     for life in lives:

@@ -13,11 +13,12 @@ from typing import Any, cast
 
 import pytest
 
-from evenflow.lane import LaneConfig
+from evenflow.lane import LaneConfig, chained
 from evenflow.lane.events import Joined, LaneEvent, Lost, Said
 from evenflow.lane.messages import PROTOCOL, Adopt, Done, EpochLoad, Hello, SlotColumns, Stop, decode_to_lane, encode
 from evenflow.lane.wire import LaneEnd
 from evenflow.log import QueryLog
+from evenflow.operators import Stage
 from evenflow.spark.lane_links import LaneLinks
 from evenflow.state import Advance, LaneCommit
 from tests.engine.calculations import SCHEMA, Totals
@@ -225,7 +226,7 @@ class Job:
 
 @pytest.fixture
 def jobs(tmp_path: Path) -> Iterator[LaneLinks]:
-    config = LaneConfig(0, str(tmp_path), Totals.operator, SCHEMA, ("key",), 4)
+    config = LaneConfig(0, str(tmp_path), chained([Stage(Totals.operator, SCHEMA, ("key",))], 4))
     made = LaneLinks(cast("Any", Jobs()), lambda lane: replace(config, lane=lane), "group", QueryLog("test"))
     yield made
     made.stop()

@@ -18,11 +18,12 @@ from typing import Any, cast
 import pytest
 
 from evenflow.errors import InputError
-from evenflow.lane import LaneConfig
+from evenflow.lane import LaneConfig, chained
 from evenflow.lane.events import Joined, LaneEvent, Lost, Said
 from evenflow.lane.messages import PROTOCOL, Adopt, Adopted, Forget, Hello, SlotToLoad, encode
 from evenflow.lane.wire import CHALLENGE, Frames, LaneEnd, framed
 from evenflow.log import QueryLog
+from evenflow.operators import Stage
 from evenflow.spark import lane_links, wires
 from evenflow.spark.driver_socket import driver_socket, port_of
 from evenflow.spark.lane_links import LaneLinks
@@ -45,7 +46,7 @@ def context() -> Iterator[Processes]:
 def start(context: Processes, tmp_path: Path) -> Iterator[Start]:
     """Return how to open links; they are ended after the test."""
     opened: list[LaneLinks] = []
-    config = LaneConfig(0, str(tmp_path), Totals.operator, SCHEMA, ("key",), 4)
+    config = LaneConfig(0, str(tmp_path), chained([Stage(Totals.operator, SCHEMA, ("key",))], 4))
 
     def open_links(**settings: Any) -> LaneLinks:
         made = LaneLinks(

@@ -19,8 +19,8 @@ from evenflow.model import Move, RoutingTable
 from evenflow.spark.route import Routed
 from evenflow.state import Storage, files, storage_at
 from evenflow.state.storage import Write
-from tests.engine.calculations import SCHEMA
-from tests.engine.one_process import SLOTS, Source, World, slot_of
+from tests.engine.calculations import SCHEMA, SLOTS, slot_of
+from tests.engine.one_process import Source, World
 
 LANES = 4
 EPOCHS = 60

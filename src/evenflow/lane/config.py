@@ -2,31 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
-
-from evenflow.operators import Operator
+from evenflow.model import StageUnits
+from evenflow.operators import Resident, Stage
 from evenflow.state import ARROW, OutputFormat, Retries
 from evenflow.state.retrying import PATIENCE_S
 
 
 @dataclass(frozen=True)
+class LaneStage(Stage):
+    """A stage and its units."""
+
+    units: StageUnits
+
+    def empty(self) -> Resident:
+        """Return the state of a lane that holds nothing of the stage."""
+        return self.open(self.units.slots)
+
+
+def chained(stages: Sequence[Stage], slots: int) -> tuple[LaneStage, ...]:
+    """Return stages of which each feeds the next, with so many slots each."""
+    return tuple(
+        LaneStage(
+            stage.operator, stage.schema, stage.keys, StageUnits(number * slots, slots, number - 1 if number else None)
+        )
+        for number, stage in enumerate(stages)
+    )
+
+
+@dataclass(frozen=True)
 class LaneConfig:
-    """What a lane is told when it starts, whatever its attempt."""
+    """What a lane is told when it starts, whatever its attempt. What the last stage puts out is for the sink."""
 
     lane: int
     location: str
-    operator: Operator
-    schema: pa.Schema
-    keys: tuple[str, ...]
-    slots: int
+    stages: tuple[LaneStage, ...]
     complete: bool = False
     rows_per_second: float | None = None  # stands for a slower machine in demos and experiments; None in real use
     query: str = "query"  # what it is called in the log
     publishes: bool = True  # False if no sink wants the outputs: then they are not written
     output: OutputFormat = ARROW  # what the sink takes best
     retry_s: float = PATIENCE_S  # for how long errors of the storage that may pass are tried again
+
+    @property
+    def units(self) -> tuple[StageUnits, ...]:
+        """The units of all stages, in their order."""
+        return tuple(stage.units for stage in self.stages)
 
     @property
     def retries(self) -> Retries:

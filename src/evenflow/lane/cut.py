@@ -1,24 +1,24 @@
 """The state of all slots at one epoch, read beside the lanes: nothing is written, and no lane is asked.
 
 Lanes take epochs at their own pace, so slots' committed versions differ. What a slot is at its committed version, and
-its blocks after that, determine what it is at any later epoch. So the cut is at the highest version that any slot has,
-and slots that are behind are taken there by whoever reads them, as a lane would, but for nobody else to see.
+its blocks after that, determine what it is at any later epoch. So a stage is cut at the highest version that any slot
+of it has, and slots that are behind are taken there by whoever reads them, as a lane would, but for nobody else to see.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
 import pyarrow as pa
 
-from evenflow.lane.config import LaneConfig
+from evenflow.lane.config import LaneStage
 from evenflow.lane.loading import committed_slot, rows_of, tables_of
 from evenflow.lane.messages import BlockPart, EpochInput, SlotToLoad
-from evenflow.model import Epoch, SlotId
-from evenflow.state import EpochRecord, FileRef, Folder, Recovery, SlotRef
+from evenflow.model import Epoch, SlotId, StageUnits
+from evenflow.state import Block, EpochRecord, FileRef, Folder, Recovery, SlotRef
 
 _PORTION_BYTES = 1 << 26  # stored state that is read at a time: what a reader needs memory for
 _CHUNK = 1 << 16  # rows handed on at a time
@@ -39,38 +39,42 @@ class Cut:
     portions: tuple[Portion, ...]
 
 
-def cut_of(recovery: Recovery, portion_bytes: int = _PORTION_BYTES) -> Cut:
-    """Return the newest epoch that any slot has reached, and what it takes to read all slots at it."""
-    slots = [committed_slot(recovery, slot) for slot in range(recovery.slot_versions.size)]
-    epoch = int(recovery.slot_versions.max())
+def cut_of(recovery: Recovery, stage: StageUnits, portion_bytes: int = _PORTION_BYTES) -> Cut:
+    """Return the newest epoch that any unit of a stage has reached, and what it takes to read all of them at it.
+
+    What feeds a stage is complete up to there: a unit passes an epoch when all that feed it have.
+    """
+    slots = [committed_slot(recovery, unit) for unit in range(stage.units.start, stage.units.stop)]
+    epoch = int(recovery.slot_versions[stage.units].max())
     passed = [record for record in recovery.pending if record.epoch <= epoch]
+    blocks = {record.epoch: record.blocks if stage.fed_by is None else recovery.fed(record.epoch) for record in passed}
     return Cut(
         epoch,
         tuple(
-            Portion(tuple(portion), tuple(_input(record, portion) for record in passed))
+            Portion(tuple(portion), tuple(_input(record, blocks[record.epoch], portion) for record in passed))
             for portion in _portions(slots, portion_bytes)
         ),
     )
 
 
-def read(config: LaneConfig, folder: Folder, portion: Portion) -> Iterator[pa.RecordBatch]:
-    """Yield the state of a portion, as people read it (`Resident.view`)."""
-    resident = config.operator.open(config.schema, config.keys, config.slots)
+def read(stage: LaneStage, folder: Folder, portion: Portion) -> Iterator[pa.RecordBatch]:
+    """Yield the state of a portion of a stage, as people read it (`Resident.view`)."""
+    resident, first = stage.empty(), stage.units.first
     for table in tables_of(folder, portion.slots):
         resident.install(table)
     for each in portion.inputs:
-        rows, slots = rows_of(folder, each.parts, config.schema)
+        rows, units = rows_of(folder, each.parts, stage)
         if rows.num_rows:
-            resident.fold(rows, slots, each.time)
-        resident.fire([entry.slot for entry in portion.slots if entry.version < each.epoch], each.time)
-    yield from resident.view([entry.slot for entry in portion.slots]).to_batches(_CHUNK)
+            resident.fold(rows, units - first, each.time)
+        resident.fire([entry.slot - first for entry in portion.slots if entry.version < each.epoch], each.time)
+    yield from resident.view([entry.slot - first for entry in portion.slots]).to_batches(_CHUNK)
 
 
-def _input(record: EpochRecord, portion: list[SlotToLoad]) -> EpochInput:
+def _input(record: EpochRecord, blocks: Iterable[Block], portion: list[SlotToLoad]) -> EpochInput:
     """Return what slots of a portion that have not passed an epoch have in it."""
     behind = {entry.slot for entry in portion if entry.version < record.epoch}
     parts = []
-    for block in record.blocks:
+    for block in blocks:
         for segment in block.segments:
             chosen = tuple(slot for slot in segment.slots if slot in behind)
             if chosen:

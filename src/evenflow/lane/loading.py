@@ -8,27 +8,38 @@ from itertools import groupby
 import numpy as np
 import pyarrow as pa
 
+from evenflow.lane.config import LaneStage
+from evenflow.lane.feeding import order_of, units_in
 from evenflow.lane.messages import BlockPart, SlotToLoad
 from evenflow.model.slots import IntArray
-from evenflow.operators import HASH, SLOT, by_slot
+from evenflow.operators import HASH, by_slot
 from evenflow.operators.arrays import fitted
 from evenflow.state import FileRef, Folder, Recovery
 
 
-def rows_of(folder: Folder, parts: Sequence[BlockPart], schema: pa.Schema) -> tuple[pa.Table, IntArray]:
-    """Return the rows of all parts ordered by slot, within a slot in the order of the parts; and their slots."""
+def rows_of(folder: Folder, parts: Sequence[BlockPart], stage: LaneStage) -> tuple[pa.Table, IntArray]:
+    """Return the rows of all parts ordered by unit, and the unit of each.
+
+    Within a unit those of a source are in the order of the parts; those that other units have put out are in the order
+    of these units, whatever lanes they were on.
+    """
+    is_fed = stage.units.fed_by is not None
     read: list[tuple[pa.Table, IntArray]] = []
     for file, of_file in groupby(parts, key=lambda part: part.file):
         there = list(of_file)
         batches = folder.read_batches(file, [part.segment.batch for part in there])
         for part, batch in zip(there, batches, strict=True):
-            table = _as_today(pa.Table.from_batches([batch]), schema)
-            slots = np.repeat(np.array(part.segment.slots), np.array(part.segment.counts))
+            table = pa.Table.from_batches([batch])
+            units = np.repeat(np.array(part.segment.slots), np.array(part.segment.counts))
             if part.slots is not None:
-                chosen = np.isin(slots, part.slots)
-                table, slots = table.filter(pa.array(chosen)), slots[chosen]
-            read.append((table, slots))
-    return by_slot(read) if read else (schema.empty_table(), np.empty(0, dtype=np.int64))
+                chosen = np.isin(units, part.slots)
+                table, units = table.filter(pa.array(chosen)), units[chosen]
+            order = order_of(table, units) if is_fed else units
+            read.append((_as_today(table, stage.schema), order))
+    if not read:
+        return stage.schema.empty_table(), np.empty(0, dtype=np.int64)
+    rows, order = by_slot(read)
+    return rows, units_in(order) if is_fed else order
 
 
 def _as_today(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -58,11 +69,3 @@ def committed_slot(recovery: Recovery, slot: int) -> SlotToLoad:
     """Return where the checkpoint has a slot, at its committed version."""
     sources = recovery.sources(slot)
     return SlotToLoad(slot, int(recovery.ledger.slot_versions[slot]), sources.snapshot, sources.changes)
-
-
-def places_of(state: pa.Table, slots: Sequence[int] | None) -> tuple[tuple[int, int, int], ...]:
-    """Return (slot, first row, rows) for each slot of a table sorted by slot; of `slots`, also those without rows."""
-    column = state[SLOT].to_numpy()
-    listed = np.flatnonzero(np.bincount(column)) if slots is None else np.array(sorted(slots), dtype=np.int64)
-    starts, ends = np.searchsorted(column, listed), np.searchsorted(column, listed, side="right")
-    return tuple(zip(listed.tolist(), starts.tolist(), (ends - starts).tolist(), strict=True))

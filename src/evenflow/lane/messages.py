@@ -30,7 +30,7 @@ from evenflow.errors import ProtocolError
 from evenflow.model import Due, EpochTime
 from evenflow.state import Advance, EpochRecord, FileRef, LaneCommit, Segment, SlotRef
 
-PROTOCOL = 4  # raised when the meaning of a message changes; a lane of another version is refused
+PROTOCOL = 5  # raised when the meaning of a message changes; a lane of another version is refused
 
 KeyValue: TypeAlias = bool | int | float | str | None
 

@@ -14,6 +14,7 @@ from evenflow.operators.functions import Agg
 from evenflow.operators.key_operator import KeyBatch, KeyChanges, KeyOperator
 from evenflow.operators.key_states import ApplyKeys
 from evenflow.operators.slot_order import by_slot
+from evenflow.operators.stage import Stage
 
 __all__ = [
     "GONE",
@@ -31,5 +32,6 @@ __all__ = [
     "Operator",
     "Resident",
     "SlotOperator",
+    "Stage",
     "by_slot",
 ]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
 
 from evenflow.errors import PolicyError
 from evenflow.model import LaneId, LoadView, Move, RoutingTable, SlotId
@@ -73,12 +75,17 @@ def with_reason(moves: Iterable[Move], reason: str) -> tuple[Move, ...]:
     return tuple(move if move.reason else replace(move, reason=reason) for move in moves)
 
 
-def starting_table(policy: Policy, slots: int, lanes: Iterable[LaneId]) -> RoutingTable:
-    """Return the table a query begins with: one of the policy's own (`initial_table`) if it has one, else even."""
+def starting_table(policy: Policy, slots: int | Sequence[int], lanes: Iterable[LaneId]) -> RoutingTable:
+    """Return the table a query begins with: one of the policy's own (`initial_table`) if it has one, else even.
+
+    `slots` are those of the query, or of each of its stages: then each stage is spread by itself.
+    """
+    stages, there = [slots] if isinstance(slots, int) else list(slots), list(lanes)
     own = getattr(policy, "initial_table", None)
     if own is None:
-        return RoutingTable.even(slots, lanes)
-    table: RoutingTable = own(slots, lanes)
+        tables = [RoutingTable.even(each, there) for each in stages]
+        return RoutingTable(np.concatenate([table.owners for table in tables]), tables[0].lanes)
+    table: RoutingTable = own(sum(stages), there)
     return table
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,9 +22,10 @@ from evenflow.control.fitting import fitted
 from evenflow.control.journal import Journal
 from evenflow.engine import Engine
 from evenflow.errors import InputError
-from evenflow.lane import LaneConfig
+from evenflow.lane import LaneConfig, chained
 from evenflow.log import QueryLog, label_of
-from evenflow.model import Heard, RoutingTable
+from evenflow.model import Contents, Heard, RoutingTable, StageUnits
+from evenflow.operators import Stage
 from evenflow.policies import Policy, starting_table
 from evenflow.spark.driver_socket import driver_socket
 from evenflow.spark.frames import seen_in
@@ -88,10 +90,7 @@ def started(stream: StatefulStream, settings: Settings) -> Query:
     base = LaneConfig(
         0,
         checkpoint.folder.location,
-        seen_in(spark, stream.operator, stream.schema, stream.keys).resumed(checkpoint.identity.contents[0]),
-        stream.schema,
-        stream.keys,
-        options.slots,
+        chained(_resumed(stream, checkpoint.identity.contents), options.slots),
         settings.replaces,
         pace,
         publishes=outlet.publishes,
@@ -101,7 +100,7 @@ def started(stream: StatefulStream, settings: Settings) -> Query:
     )
     balancer = Balancer.restored(
         BalancerState(
-            initial_table(checkpoint, options.policy, options.slots, room.lanes),
+            initial_table(checkpoint, options.policy, base.units, room.lanes),
             epoch=checkpoint.recover().last_accepted,
         ),
         options.policy,
@@ -124,7 +123,8 @@ def started(stream: StatefulStream, settings: Settings) -> Query:
         options.handover,
         lane_grace_s=options.lane_grace_s,
         lane_start_s=room.lane_start_s,
-        unit_weights=lambda: progress.unit_weights(options.slots),
+        unit_weights=lambda: progress.unit_weights(checkpoint.identity.units),
+        stages=base.units,
     )
     shell = Shell(
         spark=spark,
@@ -147,17 +147,27 @@ def started(stream: StatefulStream, settings: Settings) -> Query:
     return Query.started(shell, spark_writer, settings.name)
 
 
-def initial_table(checkpoint: Checkpoint, policy: Policy, slots: int, lanes: int) -> RoutingTable:
+def initial_table(checkpoint: Checkpoint, policy: Policy, stages: Sequence[StageUnits], lanes: int) -> RoutingTable:
     """Return the table to start with: the newest accepted one, fitted to the lanes there are now."""
     found = checkpoint.recover().table
+    slots = [stage.slots for stage in stages]
     return starting_table(policy, slots, range(lanes)) if found is None else fitted(found, range(lanes))
+
+
+def _resumed(stream: StatefulStream, contents: Sequence[Contents]) -> list[Stage]:
+    """Return the stages as they go on from a checkpoint, and as this session sees the user's code."""
+    spark = stream.stream.sparkSession
+    return [
+        replace(stage, operator=seen_in(spark, stage.operator, stage.schema, stage.keys)).resumed(held)
+        for stage, held in zip(stream.stages, contents, strict=True)
+    ]
 
 
 def _said(stream: StatefulStream, settings: Settings, retries: Retries) -> Said:
     spark = stream.stream.sparkSession
     return Said(
         spark=spark,
-        schema=spark_schema(stream.operator.output_schema(stream.schema, stream.keys)),
+        schema=spark_schema(stream.stages[-1].output_schema),
         kind=settings.kind,
         table=settings.table,
         function=settings.function,
@@ -200,13 +210,8 @@ def _spark_writer(stream: StatefulStream, settings: Settings, router: Router, lo
 def _identity(stream: StatefulStream, settings: Settings) -> Identity:
     return Identity(
         query_id=str(uuid.uuid4()),
-        stages=(
-            StageIdentity(
-                keys=stream.keys,
-                key_types=tuple(str(stream.schema.field(key).type) for key in stream.keys),
-                slots=stream.options.slots,
-                contents=stream.operator.contents(stream.schema, stream.keys),
-            ),
+        stages=tuple(
+            StageIdentity(stage.keys, stage.key_types, stream.options.slots, stage.contents) for stage in stream.stages
         ),
         output_mode=settings.mode,
         created_at_s=time.time(),

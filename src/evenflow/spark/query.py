@@ -139,9 +139,10 @@ class Query:
         """Print how the query is spread, and Spark's plan for how its rows come to lanes."""
         shell = self._shell
         config, table = shell.config, shell.balancer.table
+        stages = "\n".join(f"{stage.operator}\nby {', '.join(stage.keys)}" for stage in config.stages)
         print(  # noqa: T201 - Spark prints it too
-            f"== evenflow ==\n{config.operator}\nby {', '.join(config.keys)}: {table.slots} slots on "
-            f"{len(table.lanes)} lanes, policy {policy_name(shell.balancer.policy)}, "
+            f"== evenflow ==\n{stages}\n{table.slots} slots on {len(table.lanes)} lanes, "
+            f"policy {policy_name(shell.balancer.policy)}, "
             f"exchange {shell.router.exchange}\n== How rows come to lanes =="
         )
         self.spark_query.explain(extended)
@@ -241,7 +242,7 @@ class Query:
         Values are JSON; a row's key is what it holds in the key columns. The state is read in Spark tasks, and kept
         by Spark as long as you hold the DataFrame; it stays as it is while the query goes on.
         """
-        return state_of(self._shell)
+        return state_of(self._shell, self._shell.config.stages[-1])
 
     def _name_jobs(self, epoch: int) -> None:
         """Let the sink's jobs be known as those of a `foreachBatch` are in Spark: stopping the query cancels them."""

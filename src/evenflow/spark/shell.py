@@ -48,7 +48,7 @@ from evenflow.lane.events import Joined, Said
 from evenflow.lane.faults import Faults
 from evenflow.lane.messages import Released
 from evenflow.log import QueryLog
-from evenflow.model import LaneId, Move, SlotId
+from evenflow.model import LaneId, Move, SlotId, StageUnits
 from evenflow.policies import Policy
 from evenflow.policies.base import policy_name
 from evenflow.spark.acting import Acting
@@ -247,11 +247,11 @@ class Shell:
             return self.progress.slot_rows(self.engine.pending_rows(), self.balancer.table)
 
     @contextlib.contextmanager
-    def cut(self) -> Iterator[Cut]:
-        """Give references to the state of all slots at one epoch; their files stay for as long as they are read."""
+    def cut(self, stage: StageUnits) -> Iterator[Cut]:
+        """Give references to the state of a stage at one epoch; their files stay for as long as they are read."""
         with self._reading:
             with self._lock:
-                cut = cut_of(self.checkpoint.recover())
+                cut = cut_of(self.checkpoint.recover(), stage)
             try:
                 yield cut
             except Exception as error:

@@ -16,7 +16,7 @@ from evenflow.errors import InputError
 from evenflow.migration import DEFAULT_STRATEGY, Strategy, strategy_of
 from evenflow.model import DEFAULT_SLOTS
 from evenflow.model.registry import fitted, fitted_options
-from evenflow.operators import GONE, HASH, SLOT, Agg, Aggregate, KeyOperator, Operator, SlotOperator, functions
+from evenflow.operators import GONE, HASH, SLOT, Agg, Aggregate, KeyOperator, Operator, SlotOperator, Stage, functions
 from evenflow.operators.folding import Folding
 from evenflow.policies import DEFAULT_POLICY, Policy, policy_of
 from evenflow.spark.aggregates import bound, named_aggregates
@@ -135,6 +135,12 @@ class StatefulStream:
     schema: pa.Schema
     operator: Operator
     options: BalanceOptions = field(default_factory=BalanceOptions)
+    later: tuple[Stage, ...] = ()  # stages after the first: each is fed by the one before it
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """All stages, the first one's rows come from the stream."""
+        return (Stage(self.operator, self.schema, self.keys), *self.later)
 
     def balance(  # noqa: PLR0913 - all by name, all with defaults
         self,

@@ -49,7 +49,7 @@ class StreamWriter:
 
         Operators of your own put out what they like, and nothing of it changes later: `append` is the same there.
         """
-        self._mode = checked_mode(outputMode, self._stream.operator)
+        self._mode = checked_mode(outputMode, self._stream.stages[-1].operator)
         return self
 
     def option(self, key: str, value: object) -> StreamWriter:

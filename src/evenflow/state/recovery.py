@@ -9,7 +9,7 @@ from evenflow.model.slots import IntArray, frozen_array
 from evenflow.state.files import FileRef
 from evenflow.state.holdings import SlotSources
 from evenflow.state.ledger import Ledger
-from evenflow.state.records import EpochRecord
+from evenflow.state.records import Block, EpochRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,10 @@ class Recovery:
     def unpublished(self) -> list[tuple[Epoch, tuple[FileRef, ...]]]:
         """The epochs up to the frontier that the sink does not have, oldest first, with their outputs by lane."""
         return self.ledger.unpublished()
+
+    def fed(self, epoch: Epoch) -> tuple[Block, ...]:
+        """Return what stages have put out as input of others in a pending epoch."""
+        return self.ledger.fed.get(epoch, ())
 
     def sources(self, slot: SlotId) -> SlotSources:
         """Return what it takes to rebuild a slot at its committed version."""
