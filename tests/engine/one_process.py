@@ -56,7 +56,6 @@ from tests.engine.ownership import Ownership, Serving, WatchedCheckpoint
 from tests.engine.two_stages import SEQUENCES, TOTALS, TwoStageOracle, TwoStages
 from tests.state.watched import Watched, never_under
 
-
 _LONG_S = 0.1  # who waits longer than this for an event needs one to go on
 
 

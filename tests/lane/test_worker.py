@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from evenflow.errors import DamagedFileError, ProtocolError
-from evenflow.lane import LaneConfig, LaneWorker, chained, worker
+from evenflow.lane import LaneConfig, LaneWorker, chained, traffic
 from evenflow.lane.background import Background, Inline
 from evenflow.lane.messages import (
     Adopt,
@@ -162,7 +162,7 @@ class TestComing:
     def test_state_is_installed_a_piece_at_a_time_and_work_is_done_in_between(
         self, tmp_path: Path, written: Written, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(worker, "_PIECE", 2)
+        monkeypatch.setattr(traffic, "_PIECE", 2)
         lane = Lane(tmp_path)
         lane.adopt(SlotToLoad(0, 1))
         assert lane.say(Adopt((written.whole(1),))) == []
@@ -180,7 +180,7 @@ class TestComing:
     def test_a_lane_that_serves_nothing_installs_the_whole(
         self, tmp_path: Path, written: Written, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(worker, "_PIECE", 2)
+        monkeypatch.setattr(traffic, "_PIECE", 2)
         lane = Lane(tmp_path)
         lane.say(Adopt((written.at_0(1),)))
         assert [type(answer) for answer in lane.worker.step()] == [Adopted]
