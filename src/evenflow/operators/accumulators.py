@@ -48,6 +48,13 @@ class Count(Column):
         return used * self._counts.itemsize
 
 
+class CountIf(Count):
+    """Rows in which a truth value is true."""
+
+    def fold(self, block: Block, values: pa.Array) -> None:
+        np.add.at(self._counts, block.rows[values.fill_null(fill_value=False).to_numpy(zero_copy_only=False)], 1)
+
+
 class Accumulator(Column):
     """A number per row into which a ufunc draws the values that are not null; null as long as there were none."""
 

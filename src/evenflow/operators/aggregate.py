@@ -57,8 +57,7 @@ class Aggregate:
         return not is_direct(schema, keys)
 
     def columns(self) -> tuple[str, ...]:
-        wanted = (agg.column for agg in self.aggregates.values() if agg.column is not None)
-        return tuple(dict.fromkeys(wanted))
+        return tuple(dict.fromkeys(column for agg in self.aggregates.values() for column in agg.inputs))
 
     def output_modes(self) -> tuple[str, ...]:
         return "update", "complete"
@@ -73,8 +72,10 @@ class Aggregate:
 
     def contents(self, schema: pa.Schema, keys: tuple[str, ...]) -> Contents:
         check_keys(schema, keys)
-        kinds = {None: "", **{each.name: str(each.type) for each in schema}}
-        held = (HeldAggregate(name, str(agg), kinds[agg.column]) for name, agg in self.aggregates.items())
+        held = []
+        for name, agg in self.aggregates.items():
+            kinds = (str(schema.field(column).type) for column in agg.columns)
+            held.append(HeldAggregate(name, str(agg), ", ".join(kinds)))
         return Contents("aggregates", aggregates=tuple(held))
 
     def resumed(self, contents: Contents) -> Aggregate:
@@ -109,7 +110,7 @@ class Aggregate:
         for name in names:
             if names.count(name) > 1 or name in keys:
                 raise InputError(
-                    f"agg(): {name!r} is needed for the state of a mean or first; rename the output or key"
+                    f"agg(): {name!r} is needed for the state of another aggregate; rename the output or key"
                 )
         return columns
 
@@ -126,8 +127,8 @@ class AggregateState(KeyedState):
         self._columns = operator._columns(schema, keys)  # noqa: SLF001 - operator and state are one unit
         super().__init__(schema, keys, slots, self._columns)
         self._output_schema = operator.output_schema(schema, keys)
-        inputs = (agg.column for agg in operator.aggregates.values())
-        self._inputs = [None if name is None else schema.field(name) for name in inputs]
+        self._kinds = {name: schema.field(name).type for name in operator.columns()}
+        self._aggregates = list(operator.aggregates.values())
         self._since = [operator.since.get(name, 0) for name in operator.aggregates]
 
     def fold(self, rows: pa.Table, slots: IntArray, time: EpochTime = LATEST) -> Folded:
@@ -154,10 +155,26 @@ class AggregateState(KeyedState):
         found = self._keys.find(rows, slots)
         self._start(born)
         block = Block(found, index.first_positions(found), slots)
-        for column, given, since in zip(self._columns, self._inputs, self._since, strict=True):
+        for column, agg, since in zip(self._columns, self._aggregates, self._since, strict=True):
             if since <= time.epoch:
-                column.fold(block, None if given is None else whole(rows, given.name, given.type))
+                values = self._values(rows, agg.columns)
+                counting = block if agg.condition is None else self._only(block, rows, agg.condition)
+                column.fold(counting, values if counting is block or values is None else counting.of(values))
         return block.touched
+
+    def _values(self, rows: pa.Table, names: tuple[str, ...]) -> pa.Array | None:
+        """Return the values of an aggregate: of one over several columns as structs, of one over none None."""
+        arrays = [whole(rows, name, self._kinds[name]) for name in names]
+        if len(arrays) > 1:
+            return pa.StructArray.from_arrays(arrays, [str(place) for place in range(len(arrays))])
+        return arrays[0] if arrays else None
+
+    def _only(self, block: Block, rows: pa.Table, condition: str) -> Block:
+        """Return the part of a block for which a condition is true."""
+        true = whole(rows, condition, pa.bool_()).fill_null(fill_value=False).to_numpy(zero_copy_only=False)
+        at = np.flatnonzero(true)
+        found = block.rows[at]
+        return Block(found, self._keys.index.first_positions(found), block.slots[at], at)
 
     def output(self, slots: Sequence[int]) -> pa.Table:
         return self.read(self.rows_of(slots))[1]

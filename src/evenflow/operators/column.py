@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from evenflow.errors import OperatorError
 from evenflow.model.slots import IntArray
-from evenflow.operators.arrays import Array
+from evenflow.operators.arrays import Array, take
 
 
 @dataclass(frozen=True)
@@ -19,12 +19,17 @@ class Block:
     """Input rows as the columns see them.
 
     `rows[i]` is the state row of input row i, `first[i]` the position at which that state row comes first in the
-    block; `slots[i]` is the slot of input row i.
+    block; `slots[i]` is the slot of input row i. Of a block that is part of a larger one, `at` are the positions there.
     """
 
     rows: IntArray
     first: Array
     slots: IntArray
+    at: IntArray | None = None
+
+    def of(self, values: pa.Array) -> pa.Array:
+        """Return the values of its rows, out of those of the larger block."""
+        return take(values, self.at)
 
     @cached_property
     def starts(self) -> IntArray:
