@@ -32,6 +32,7 @@ FENCED: dict[str, set[str]] = {
     "rich": {"cli", "demo"},
     "matplotlib": {"plot", "demo"},
     "PIL": {"plot"},
+    "datasketches": {"operators"},
     "scipy": set(),
     "mmh3": set(),
 }

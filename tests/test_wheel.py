@@ -74,7 +74,7 @@ def test_it_asks_for_what_lanes_and_the_driver_need(wheel: Path) -> None:
     requirements = requirements_of(wheel)
     assert {one.name for one in without_extras(requirements)} == REQUIRED
     extras = {extra for one in requirements for extra in re.findall(r"extra == ['\"](\w+)['\"]", str(one.marker))}
-    assert extras == {"cli", "plot", "all", "dev"}
+    assert extras == {"cli", "plot", "sketches", "all", "dev"}
 
 
 def needed(wheel: Path) -> Iterator[Distribution]:

@@ -21,12 +21,58 @@ from evenflow.policies import Policy, Proposal, policy_named
 
 if TYPE_CHECKING:
     from evenflow.operators import KeyBatch, KeyChanges, KeyOperator, SlotOperator
-    from evenflow.operators.functions import avg, count, first, last, max, mean, min, sum  # noqa: A004 - Spark's names
+    from evenflow.operators.functions import (
+        approx_count_distinct,
+        avg,
+        collect_list,
+        collect_set,
+        count,
+        count_distinct,
+        count_if,
+        first,
+        last,
+        max,  # noqa: A004
+        max_by,
+        mean,
+        min,  # noqa: A004
+        min_by,
+        percentile_approx,
+        stddev,
+        stddev_pop,
+        stddev_samp,
+        sum,  # noqa: A004
+        var_pop,
+        var_samp,
+        variance,
+    )
     from evenflow.spark import Query, keyed
 
 __version__ = "0.1.0"
 
-_AGGREGATES = ("avg", "count", "first", "last", "max", "mean", "min", "sum")
+_AGGREGATES = (
+    "approx_count_distinct",
+    "avg",
+    "collect_list",
+    "collect_set",
+    "count",
+    "count_distinct",
+    "count_if",
+    "first",
+    "last",
+    "max",
+    "max_by",
+    "mean",
+    "min",
+    "min_by",
+    "percentile_approx",
+    "stddev",
+    "stddev_pop",
+    "stddev_samp",
+    "sum",
+    "var_pop",
+    "var_samp",
+    "variance",
+)
 # Loaded at first use: neither the command line nor a policy needs Spark or Arrow.
 _LATER = {
     "Query": "evenflow.spark",
@@ -70,16 +116,30 @@ __all__ = [
     "SlotLoads",
     "SlotOperator",
     "__version__",
+    "approx_count_distinct",
     "avg",
+    "collect_list",
+    "collect_set",
     "count",
+    "count_distinct",
+    "count_if",
     "first",
     "keyed",
     "last",
     "max",
+    "max_by",
     "mean",
     "min",
+    "min_by",
+    "percentile_approx",
     "plan_moves",
     "policy_named",
+    "stddev",
+    "stddev_pop",
+    "stddev_samp",
     "strategy_named",
     "sum",
+    "var_pop",
+    "var_samp",
+    "variance",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from evenflow.model.slots import IntArray, slots_of_hashes
-from evenflow.operators import HASH, SLOT, Agg, Aggregate
+from evenflow.operators import HASH, SLOT, Agg, Aggregate, functions
+from evenflow.operators.functions import SPREADS
 
 SLOTS = 5
 NAN, INFINITY = math.nan, math.inf
@@ -32,10 +33,30 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "at": (pa.timestamp("us", "UTC"), [None, datetime(1960, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, 12, tzinfo=UTC)]),
 }
 NUMBERS = ("whole", "short", "real", "single", "price")
+KEEPING = ("collect_list", "collect_set", "count_distinct")
 AGGREGATE = Aggregate(
     {"rows": Agg("count")}
     | {f"{name}_{column}": Agg(name, column) for column in VALUES for name in ("min", "max", "first", "last")}
     | {f"{name}_{column}": Agg(name, column) for column in NUMBERS for name in ("count", "sum", "mean")}
+    | {f"{name}_{column}": Agg(name, column) for column in ("real", "text", "price") for name in KEEPING}
+    | {f"{name}_{column}": Agg(name, column) for column, name in zip(("whole", "short") * 3, SPREADS, strict=True)}
+    | {
+        f"{name}_{column}": Agg(name, column, more=("single",))
+        for column in ("text", "day")
+        for name in ("min_by", "max_by")
+    }
+    | {f"max_by_{column}_of_text": Agg("max_by", "text", more=(column,)) for column in ("real", "raw", "price")}
+    | {f"approx_{column}": functions.approx_count_distinct(column) for column in ("single", "text", "price")}
+    | {f"half_{column}": functions.percentile_approx(column, 0.5) for column in ("short", "real", "price", "at")}
+    | {
+        "true": functions.count_if("flag"),
+        "pairs": functions.count_distinct("text", "real"),
+        "thirds": functions.percentile_approx("real", [0.3, 0.6]),
+        "some": functions.count().where("flag"),
+        "some_texts": functions.collect_list("text").where("flag"),
+        "some_sum": functions.sum("price").where("flag"),
+        "some_first": functions.first("day").where("flag"),
+    }
 )
 
 KEY_KINDS: dict[str, tuple[dict[str, pa.DataType], list[tuple[Any, ...]]]] = {
@@ -61,7 +82,8 @@ KEY_KINDS: dict[str, tuple[dict[str, pa.DataType], list[tuple[Any, ...]]]] = {
 def comparable(value: Any) -> Any:
     """Make NaN equal to NaN and -0.0 equal to 0.0, whatever holds them."""
     if isinstance(value, float):
-        return "NaN" if math.isnan(value) else value + 0.0
+        # Spreads are computed in another order than here: the last digits differ.
+        return "NaN" if math.isnan(value) else float(f"{value:.12g}") + 0.0
     if isinstance(value, tuple | list):
         return tuple(comparable(item) for item in value)
     return {name: comparable(item) for name, item in value.items()} if isinstance(value, dict) else value
@@ -140,18 +162,70 @@ class Model:
 
 def aggregate(agg: Agg, columns: dict[str, tuple[Any, ...]], rows: int) -> Any:
     """Return what Spark would."""
+    if agg.condition is not None:
+        counting = [at for at, true in enumerate(columns[agg.condition]) if true]
+        columns = {name: tuple(values[at] for at in counting) for name, values in columns.items()}
+        return aggregate(replace(agg, condition=None), columns, len(counting))
     if agg.column is None:
         return rows
     values = columns[agg.column]
+    if agg.more:
+        return _of_two(agg, values, columns[agg.more[0]])
     present = [value for value in values if value is not None]
     if agg.function in ("first", "last"):
-        return values[0 if agg.function == "first" else -1]
-    if agg.function == "count":
-        return len(present)
+        return (values[0 if agg.function == "first" else -1]) if values else None
+    counted: dict[str, Callable[[list[Any]], Any]] = {
+        "count": len,
+        "count_if": sum,
+        "collect_list": list,
+        "collect_set": _different,
+        "count_distinct": lambda some: len(_different(some)),
+        "approx_count_distinct": lambda some: len(_different(some)),  # exact while there are few
+    }
+    if agg.function in counted:
+        return counted[agg.function](present)
     if not present:
         return None
+    if agg.function in SPREADS:
+        return _spread(agg.function, [float(value) for value in present])
+    if agg.function == "percentile_approx":
+        return _percentiles(agg.options[0], sorted(present, key=_spark_order))
     reduce: dict[str, Callable[[list[Any]], Any]] = {"min": _least, "max": _greatest, "sum": sum, "mean": _mean}
     return reduce[agg.function](present)
+
+
+def _of_two(agg: Agg, values: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
+    pairs = [(a, b) for a, b in zip(values, others, strict=True) if b is not None]
+    if agg.function == "count_distinct":
+        return len(_different([pair for pair in pairs if pair[0] is not None]))
+    if not pairs:
+        return None
+    best = (min if agg.function == "min_by" else max)((b for _, b in pairs), key=_spark_order)
+    return [a for a, b in pairs if comparable(b) == comparable(best)][-1]
+
+
+def _different(values: list[Any]) -> list[Any]:
+    first: dict[Any, Any] = {}
+    for value in values:
+        first.setdefault(comparable(value), value)
+    return list(first.values())
+
+
+def _spread(function: str, values: list[float]) -> float | None:
+    fewer = 0 if function.endswith("_pop") else 1
+    if len(values) <= fewer:
+        return None
+    mean = math.fsum(values) / len(values)
+    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - fewer)
+    return math.sqrt(variance) if function.startswith("stddev") else variance
+
+
+def _percentiles(shares: Any, values: list[Any]) -> Any:
+    at = [
+        values[max(1, math.ceil(share * len(values))) - 1]
+        for share in (shares if isinstance(shares, tuple) else [shares])
+    ]
+    return at if isinstance(shares, tuple) else at[0]
 
 
 def _least(values: list[Any]) -> Any:

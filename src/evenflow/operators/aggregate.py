@@ -159,7 +159,7 @@ class AggregateState(KeyedState):
             if since <= time.epoch:
                 values = self._values(rows, agg.columns)
                 counting = block if agg.condition is None else self._only(block, rows, agg.condition)
-                column.fold(counting, values if counting is block or values is None else counting.of(values))
+                column.fold(counting, None if values is None else counting.of(values))
         return block.touched
 
     def _values(self, rows: pa.Table, names: tuple[str, ...]) -> pa.Array | None:

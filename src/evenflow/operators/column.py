@@ -29,7 +29,7 @@ class Block:
 
     def of(self, values: pa.Array) -> pa.Array:
         """Return the values of its rows, out of those of the larger block."""
-        return take(values, self.at)
+        return values if self.at is None else take(values, self.at)
 
     @cached_property
     def starts(self) -> IntArray:

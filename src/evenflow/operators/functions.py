@@ -152,7 +152,7 @@ def approx_count_distinct(column: str | SparkColumn, rsd: float = _RSD) -> Agg:
 
     It takes some hundred bytes per key, however many values there are, and the package `datasketches`.
     """
-    if not isinstance(rsd, float | int) or not 0 < rsd <= _LARGEST_RSD:
+    if not 0 < rsd <= _LARGEST_RSD:
         raise InputError(f"approx_count_distinct: rsd must be above 0 and at most {_LARGEST_RSD}, got {rsd!r}")
     return _over("approx_count_distinct", column, options=(float(rsd),))
 

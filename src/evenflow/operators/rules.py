@@ -48,7 +48,7 @@ def _keeping(name: str, agg: Agg, kinds: list[pa.DataType]) -> Column:
         made = {"collect_list": CollectList, "collect_set": CollectSet, "count_distinct": CountDistinct}[agg.function]
         return made(name, kinds)
     if agg.function == "approx_count_distinct":
-        return ApproxCountDistinct(name, f"{name}={agg}", *agg.options)
+        return ApproxCountDistinct(name, f"{name}={agg}", agg.options)
     if agg.function in ("min_by", "max_by"):
         return ExtremeBy(name, agg.function, *kinds)
     if agg.function in ("first", "last"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from importlib import import_module
 from math import ceil, log2
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -91,9 +91,10 @@ class Sketched(Column):
 class ApproxCountDistinct(Sketched):
     """About how many different values came: a HyperLogLog sketch of their hashes."""
 
-    def __init__(self, name: str, label: str, rsd: float) -> None:
+    def __init__(self, name: str, label: str, options: tuple[Option, ...]) -> None:
         """Start empty."""
         super().__init__(name, label)
+        rsd = cast("float", options[0])
         self.result = pa.field(name, pa.int64(), nullable=False)
         registers = ceil(2 * log2(_ERROR_OF_HLL / rsd))
         if registers > _REGISTERS[1]:

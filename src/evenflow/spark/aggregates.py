@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,11 +13,15 @@ from evenflow.errors import InputError
 from evenflow.operators import functions
 from evenflow.operators.functions import FUNCTIONS, Agg
 from evenflow.spark.columns import Chosen, StreamColumns, told_by_spark
-from evenflow.spark.internals import call_in, column_text
+from evenflow.spark.internals import Call, call_in, column_text
 
 _OURS = ", ".join(f"ef.{name}" for name in (*FUNCTIONS, "avg"))
 _THERE_ARE = f"there are {_OURS}; more is an operator of your own: apply(...)"
 _ALL_ROWS = ("*", "1")
+_ALSO = {"avg": "mean", "array_agg": "collect_list"}  # of which Spark itself makes the other's name
+_WITH_OPTIONS = {"approx_count_distinct": 1, "percentile_approx": 1}  # how many columns come before the options
+_NUMBER = r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?"
+_OPTION = re.compile(rf"({_NUMBER})(?:BD|[DFL])?|array\(((?:{_NUMBER}(?:BD|[DFL])?(?:, )?)+)\)")
 
 
 def named_aggregates(columns: StreamColumns, positional: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Agg]:
@@ -39,16 +44,24 @@ def bound(
     columns: StreamColumns, aggregates: Mapping[str, Agg], keys: Sequence[Chosen]
 ) -> tuple[dict[str, Agg], list[Chosen]]:
     """Return the aggregates over columns by name, and those columns."""
-    over = {name: agg for name, agg in aggregates.items() if agg.column is not None}
-    chosen = columns.values("agg", [_input(agg) for agg in over.values()], keys)
-    names = {name: one.name for name, one in zip(over, chosen, strict=True)}
-    plain = {name: Agg(agg.function, names.get(name)) for name, agg in aggregates.items()}
+    inputs = [one for agg in aggregates.values() for one in _inputs(agg)]
+    chosen = columns.values("agg", inputs, keys)
+    names, plain = iter([one.name for one in chosen]), {}
+    for name, agg in aggregates.items():
+        mine = [next(names) for _ in agg.columns]
+        condition = None if agg.condition is None else next(names)
+        first, more = (mine[0], tuple(mine[1:])) if mine else (None, ())
+        plain[name] = Agg(agg.function, first, more=more, options=agg.options, condition=condition)
     of_keys = {key.identity for key in keys}
     return plain, list({one.name: one for one in chosen if one.identity not in of_keys}.values())
 
 
-def _input(agg: Agg) -> Any:
-    return agg.column if agg.expression is None else agg.expression
+def _inputs(agg: Agg) -> list[Any]:
+    """Return what the user gave for the columns of an aggregate and for its condition."""
+    given = list(agg.given or agg.inputs)
+    if agg.condition is not None and isinstance(given[-1], str):
+        given[-1] = F.expr(given[-1])
+    return given
 
 
 def _aggregates_in(given: Any) -> list[Agg]:
@@ -56,7 +69,13 @@ def _aggregates_in(given: Any) -> list[Agg]:
         return [_aggregate("agg", given)]
     if not all(isinstance(text, str) for pair in given.items() for text in pair):
         raise InputError(f"agg: a dict says which function for which column, as {{'price': 'sum'}}, got {given!r}")
-    return [_made(function, column, f"{function}({column})") for column, function in given.items()]
+    return [_from_dict(column, function) for column, function in given.items()]
+
+
+def _from_dict(column: str, function: str) -> Agg:
+    if function.lower() == "count":
+        return functions.count(column)
+    return _made(function, [column], f"{function}({column})")
 
 
 def _aggregate(who: str, given: Any) -> Agg:
@@ -68,33 +87,65 @@ def _aggregate(who: str, given: Any) -> Agg:
     call, text = call_in(given), column_text(given)
     if call is None:
         raise InputError(f"agg: {text} is no call of an aggregate over a column; {_THERE_ARE}")
-    if call.distinct:
-        raise InputError(f"agg: evenflow cannot compute {text} of distinct values; {_THERE_ARE}")
-    passes_nulls = any(column_text(option) != "false" for option in call.arguments[1:])
-    if call.function in ("first", "last") and passes_nulls:
-        raise InputError(f"agg: evenflow cannot compute {text}: first and last take the value of a row, be it null")
-    column = call.arguments[0] if call.arguments else None
-    if len(call.arguments) > 1 and call.function == "count":
-        raise InputError(f"agg: evenflow cannot compute {text}: count takes one column, or none for all rows")
-    rows = call.function == "count" and column is not None and column_text(column) in _ALL_ROWS
-    made = _made(call.function, "*" if rows else column, text)
+    made = _called(call, text)
+    if call.condition is not None:
+        made = made.where(call.condition)
     return made if call.alias is None else made.alias(call.alias)
 
 
-def _made(function: str, column: Any, text: str) -> Agg:
+def _called(call: Call, text: str) -> Agg:
+    """Return the aggregate that a call of one of Spark's functions means."""
+    if call.distinct and call.function != "count":
+        raise InputError(f"agg: evenflow cannot compute {text} of distinct values; {_THERE_ARE}")
+    if call.distinct:
+        return functions.count_distinct(*call.arguments)
+    if call.function in ("first", "last"):
+        if call.passes_nulls or any(column_text(option) != "false" for option in call.arguments[1:]):
+            raise InputError(f"agg: evenflow cannot compute {text}: first and last take the value of a row, be it null")
+        return _made(call.function, call.arguments[:1], text)
+    if len(call.arguments) > 1 and call.function == "count":
+        raise InputError(f"agg: evenflow cannot compute {text}: count takes one column, or none for all rows")
+    if call.function == "count" and (not call.arguments or column_text(call.arguments[0]) in _ALL_ROWS):
+        return functions.count()
+    return _made(call.function, call.arguments, text)
+
+
+def _made(function: str, arguments: Sequence[Any], text: str) -> Agg:
     """Return the aggregate that one of Spark's functions means."""
-    ours = {name: getattr(functions, name) for name in (*FUNCTIONS, "avg")}
-    if function.lower() not in ours:
+    name = _ALSO.get(function.lower(), function.lower())
+    if name not in FUNCTIONS:
         raise InputError(f"agg: evenflow cannot compute {text}; {_THERE_ARE}")
-    made: Agg = ours[function.lower()](column)
+    columns = _WITH_OPTIONS.get(name, len(arguments))
+    options = [_option(one, text) for one in arguments[columns:]]
+    try:
+        made: Agg = getattr(functions, name)(*arguments[:columns], *options)
+    except TypeError as error:
+        raise InputError(f"agg: evenflow cannot compute {text}: {error}") from error
     return made
+
+
+def _option(column: Column, text: str) -> float | int | list[float]:
+    """Return a number, or several, that stand in a call."""
+    found = _OPTION.fullmatch(column_text(column))
+    if found is None:
+        raise InputError(f"agg: evenflow cannot compute {text}: {column_text(column)} must be a number, or an array")
+    if found[1] is not None:
+        return int(found[1]) if found[1].isdigit() else float(found[1])
+    return [float(one) for one in re.findall(_NUMBER, found[2])]
 
 
 def _spark_names(columns: StreamColumns, aggregates: Sequence[Agg]) -> list[str]:
     """Return the names that Spark gives such aggregates."""
-    if not aggregates:
+    calls, conditions = [], []
+    for agg in aggregates:
+        given = _inputs(agg)
+        inputs = [columns.column("agg", one) for one in given]
+        conditions.append(inputs.pop() if agg.condition is not None else None)
+        options = [list(one) if isinstance(one, tuple) else one for one in agg.options]
+        calls.append(getattr(F, agg.function)(*(inputs or [F.lit(1)]), *options))
+    if not calls:
         return []
-    inputs = [F.lit(1) if agg.column is None else columns.column("agg", _input(agg)) for agg in aggregates]
-    calls = [getattr(F, agg.function)(column) for agg, column in zip(aggregates, inputs, strict=True)]
-    with told_by_spark("agg", inputs):
-        return list(columns.stream.groupBy().agg(*calls).schema.names)
+    with told_by_spark("agg", calls):
+        names = columns.stream.groupBy().agg(*calls).schema.names
+        filters = [None if one is None else columns.stream.select(one).schema.names[0] for one in conditions]
+    return [name if one is None else f"{name} FILTER (WHERE {one})" for name, one in zip(names, filters, strict=True)]

@@ -172,6 +172,7 @@ class StreamColumns:
 
 _WINDOW = "spark.timeWindow"  # in the metadata of a window
 _BYTE_BY_BYTE = "UTF8_BINARY"
+_COMPARING = ("min", "max", "min_by", "max_by", "collect_set", "count_distinct", "approx_count_distinct")
 
 
 def refuse_types(schema: StructType, keys: Sequence[str], operator: Operator) -> None:
@@ -189,7 +190,9 @@ def refuse_types(schema: StructType, keys: Sequence[str], operator: Operator) ->
             )
     compared = set(keys)
     if isinstance(operator, Aggregate):
-        compared |= {str(agg.column) for agg in operator.aggregates.values() if agg.function in ("min", "max")}
+        compared |= {
+            column for agg in operator.aggregates.values() if agg.function in _COMPARING for column in agg.columns
+        }
     for field in schema.fields:
         collation = getattr(field.dataType, "collation", _BYTE_BY_BYTE)
         if field.name in compared and collation != _BYTE_BY_BYTE:

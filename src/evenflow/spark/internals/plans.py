@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everyone knows it by
 
 from evenflow.model import Heard
 
@@ -90,12 +91,14 @@ def output_of(frame: DataFrame) -> list[str]:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a function in a Column, such as `F.sum("x").alias("total")`."""
+    """A call of a function in a Column, such as `F.sum("x").alias("total")` or `F.expr("sum(x) FILTER (WHERE y)")`."""
 
     function: str
     arguments: tuple[Column, ...]
     distinct: bool
     alias: str | None
+    condition: Column | None = None
+    passes_nulls: bool = False
 
 
 def call_in(column: Column) -> Call | None:
@@ -104,9 +107,26 @@ def call_in(column: Column) -> Call | None:
     node, alias = made.node(), None
     if node.getClass().getSimpleName() == "Alias":
         alias, node = str(node.name().apply(0)), node.child()
+    if node.getClass().getSimpleName() == "SqlExpression":
+        return _call_in_sql(str(node.expression()), alias)
     if node.getClass().getSimpleName() != "UnresolvedFunction":
         return None
     context = cast("Any", SparkContext._active_spark_context)  # noqa: SLF001 - as above
     arguments = (node.arguments().apply(at) for at in range(node.arguments().size()))
     columns = tuple(cast("Any", type(column))(context._jvm.org.apache.spark.sql.Column(one)) for one in arguments)  # noqa: SLF001
     return Call(str(node.functionName()).lower(), columns, bool(node.isDistinct()), alias)
+
+
+def _call_in_sql(text: str, alias: str | None) -> Call | None:
+    """Return the function that an expression in SQL calls, as Spark's own parser reads it."""
+    session = cast("Any", SparkSession.active())._jsparkSession  # noqa: SLF001 - as above
+    node = session.sessionState().sqlParser().parseExpression(text)
+    if node.getClass().getSimpleName() == "Alias":
+        alias, node = alias or str(node.name()), node.child()
+    if node.getClass().getSimpleName() != "UnresolvedFunction":
+        return None
+    arguments = tuple(F.expr(node.arguments().apply(at).sql()) for at in range(node.arguments().size()))
+    condition = F.expr(node.filter().get().sql()) if node.filter().isDefined() else None
+    passes_nulls = bool(node.ignoreNulls().isDefined() and node.ignoreNulls().get())
+    name = str(node.nameParts().mkString(".")).lower()
+    return Call(name, arguments, bool(node.isDistinct()), alias, condition, passes_nulls)
