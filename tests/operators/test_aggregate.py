@@ -276,7 +276,7 @@ def test_unknown_functions_are_named_with_the_known_ones() -> None:
         ({"r": functions.min("l")}, KEY, r"column 'l' has type list<.*>; expected numbers"),
         ({"k": functions.count()}, KEY, "output 'k' has the name of a key"),
         ({"K": functions.count()}, KEY, "output 'K' has the name of a key"),
-        ({"m": functions.mean("v"), "m.sum": functions.count()}, KEY, "'m.sum' is needed for the state of a mean"),
+        ({"m": functions.mean("v"), "m.sum": functions.count()}, KEY, "'m.sum' is needed for the state of another"),
         ({"r": functions.count()}, ("s",), r"key column 's' has type struct<.*>, which cannot be a key"),
         ({"r": functions.count()}, ("l",), "select the fields of a struct"),
         ({"r": functions.count()}, ("z",), "no key column 'z'"),
