@@ -9,16 +9,15 @@ from pyspark.sql import DataFrame
 from evenflow.errors import MissingNameError
 
 _OWN_STATE = "state of your own is kept by apply(operator), one call per slot and epoch; see ef.SlotOperator"
-_PER_KEY = f"Spark's calls per key are not there yet: {_OWN_STATE}"
+_PROCESSOR = f"it is not there yet: use applyInPandasWithState(...); or {_OWN_STATE}"
 _FIRST_ROWS = "the first row of a key is agg(x=ef.first('x')); or use Spark's own df.dropDuplicates before keyed()"
 _NO_JOIN = "joins of keyed streams are not there yet: join before keyed(), with Spark's own join"
 
 _OF_KEYED = {
     "applyInPandas": "use apply(operator) with frame = 'pandas'; see ef.SlotOperator",
     "applyInArrow": "use apply(operator); see ef.SlotOperator",
-    "applyInPandasWithState": _PER_KEY,
-    "transformWithState": _PER_KEY,
-    "transformWithStateInPandas": _PER_KEY,
+    "transformWithState": _PROCESSOR,
+    "transformWithStateInPandas": _PROCESSOR,
     "cogroup": _NO_JOIN,
     "join": _NO_JOIN,
     "pivot": "write an aggregate per value: agg(a=ef.sum(F.when(F.col('kind') == 'a', F.col('price'))))",

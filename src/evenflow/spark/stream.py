@@ -8,6 +8,7 @@ from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
+from pyspark.sql.types import StructType
 
 from evenflow.control import BalancerOptions
 from evenflow.engine import Handover
@@ -22,6 +23,7 @@ from evenflow.policies import DEFAULT_POLICY, Policy, policy_of
 from evenflow.spark.aggregates import bound, named_aggregates
 from evenflow.spark.columns import Chosen, StreamColumns, refuse_types, told_by_spark
 from evenflow.spark.declared import running
+from evenflow.spark.group_state import group_states
 from evenflow.spark.habits import missing_of_keyed, missing_of_stateful
 from evenflow.spark.internals import arrow_schema, refuse_spark_connect
 from evenflow.spark.lane_links import LANE_TIMEOUT_S
@@ -106,6 +108,19 @@ class KeyedStream:
         With `arrays`, `step` is called once per key and epoch, with numpy arrays of all its values.
         """
         return self.apply(Folding(init, step, state, arrays=arrays))
+
+    def applyInPandasWithState(  # noqa: N802 - Spark's names
+        self,
+        func: Callable[..., Any],
+        outputStructType: StructType | str,
+        stateStructType: StructType | str,
+        outputMode: str,
+        timeoutConf: str,
+    ) -> StatefulStream:
+        """Call `func(key, frames, state)` for each key with rows, as Spark's own call of this name does."""
+        columns = tuple(self.columns.names)
+        operator = group_states(func, outputStructType, stateStructType, outputMode, timeoutConf, columns)
+        return self._with(operator, self.columns.wanted("applyInPandasWithState", None, self.key_columns))
 
     def __getattr__(self, name: str) -> NoReturn:
         """Say what to use instead of a name that is not there."""

@@ -1,5 +1,6 @@
 """The few things PySpark has but does not promise, in one place."""
 
+from evenflow.spark.internals.group_state import SparkStates
 from evenflow.spark.internals.plans import (
     Call,
     Expression,
@@ -43,6 +44,7 @@ __all__ = [
     "CallerJobs",
     "Expression",
     "InterruptedBySpark",
+    "SparkStates",
     "StateFrame",
     "ViewInMemory",
     "arrow_column",
