@@ -64,6 +64,8 @@ from evenflow.state import (
 
 Message = TypeVar("Message", bound=ToLane)
 
+_BYTES = 64  # of a changed slot
+
 
 @dataclass
 class Scene:
@@ -186,7 +188,8 @@ class Scene:
         work = self.take(lane, Work)
         slots = sorted(slot for advance in work.advances for slot in advance.slots)
         versions = {slot: advance.version for advance in work.advances for slot in advance.slots}
-        snapshot, changes = (FileRef(work_name(work.epoch, lane, self._file()), 1, 0) for _ in range(2))
+        many = len(slots), len(work.snapshot_slots)
+        changes, snapshot = (FileRef(work_name(work.epoch, lane, self._file()), _BYTES * n, 0) for n in many)
         commit = LaneCommit(
             lane,
             self._tokens[lane].token,

@@ -79,11 +79,19 @@ KEY_KINDS: dict[str, tuple[dict[str, pa.DataType], list[tuple[Any, ...]]]] = {
 }
 
 
+class Near(float):
+    """A number that equals others up to the last digits: spreads are computed in another order than here."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, float) and math.isclose(self, other, rel_tol=1e-9)
+
+    __hash__ = float.__hash__  # keys are exact
+
+
 def comparable(value: Any) -> Any:
     """Make NaN equal to NaN and -0.0 equal to 0.0, whatever holds them."""
     if isinstance(value, float):
-        # Spreads are computed in another order than here: the last digits differ.
-        return "NaN" if math.isnan(value) else float(f"{value:.12g}") + 0.0
+        return "NaN" if math.isnan(value) else Near(value + 0.0)
     if isinstance(value, tuple | list):
         return tuple(comparable(item) for item in value)
     return {name: comparable(item) for name, item in value.items()} if isinstance(value, dict) else value

@@ -446,7 +446,9 @@ def test_an_operator_that_raises_ends_the_query_with_its_words(bench: Bench) -> 
     query = bench.start(ef.keyed(bench.stream(), "auction").apply(Broken()).balance(lanes=2, slots=8))
     query.processAllAvailable()
     bench.feed(one_bid_per_key(1))
-    with pytest.raises(LaneFailedError, match=r"lane \d failed: .*Broken, slot \d+: ConnectionError: the service is"):
+    with pytest.raises(
+        LaneFailedError, match=r"lane \d failed: .*Broken, slot \d+, epoch 1: ConnectionError: the service"
+    ):
         query.processAllAvailable()
     with pytest.raises(LaneFailedError, match="the service is away"):
         query.awaitTermination()

@@ -12,10 +12,14 @@ import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 
+import evenflow as ef
+from evenflow.lane.config import chained
 from evenflow.lane.loading import rows_of
 from evenflow.lane.messages import BlockPart
 from evenflow.model.slots import IntArray
+from evenflow.operators import Aggregate
 from evenflow.operators.base import SLOT
+from evenflow.operators.stage import Stage
 from evenflow.spark import route
 from evenflow.state import Block, Folder, Retries
 
@@ -61,7 +65,8 @@ def written(place: Path, wire: pa.Schema = SCHEMA) -> Block:
 
 def of_lane(place: Path, block: Block, lane: int) -> list[dict[str, object]]:
     parts = [BlockPart(block.file, segment) for segment in block.segments if segment.lane == lane]
-    rows, slots = rows_of(Folder.at(str(place)), parts, pa.schema([SCHEMA.field("row"), SCHEMA.field("text")]))
+    (stage,) = chained([Stage(Aggregate({"n": ef.count()}), SCHEMA.remove(2), ("row",))], SLOTS)
+    rows, slots = rows_of(Folder.at(str(place)), parts, stage)
     assert [int(row) * 5 % SLOTS for row in rows["row"].to_pylist()] == slots.tolist()
     found: list[dict[str, object]] = rows.to_pylist()
     return found

@@ -38,7 +38,8 @@ class Passing(ef.SlotOperator):
 
 def writer(operator: Any = None) -> StreamWriter:
     """Return a writer that can be told everything; it has no session to start in."""
-    return StreamWriter(cast("Any", SimpleNamespace(operator=operator or Aggregate({"n": ef.count()}))))
+    stage = SimpleNamespace(operator=operator or Aggregate({"n": ef.count()}))
+    return StreamWriter(cast("Any", SimpleNamespace(stages=(stage,))))
 
 
 def test_every_name_of_sparks_is_there_with_its_parameters() -> None:

@@ -28,7 +28,7 @@ class StreamWriter:
         """Write `stream`; the operator's own mode, triggers as fast as they come."""
         self._stream = stream
         self._format: str | None = None
-        self._mode = stream.operator.output_modes()[0]
+        self._mode = stream.stages[-1].operator.output_modes()[0]
         self._options = Options()
         self._trigger: dict[str, Any] = {}
         self._function: Write | None = None
