@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 import pytest
 
+from evenflow.model import Heard
 from evenflow.operators import Operator
 from tests.engine.calculations import SCHEMA, SLOTS, Answer, Calculation, by_key
 from tests.engine.one_process import Killed, World
@@ -156,6 +157,34 @@ def test_time_does_not_go_back_with_the_clock(tmp_path: Path) -> None:
     assert times == [100 * SECOND, 100 * SECOND]
     query.later(60.0)
     assert query.world.shop.epochs == query.expected()
+
+
+def test_a_tick_follows_once_the_watermark_has_moved_and_the_source_rests(tmp_path: Path) -> None:
+    """As Spark's batch without rows does: what comes after it is late by the watermark that it has closed things by."""
+    query = Query(tmp_path)
+    shell, rests, marks = query.world.shell, False, iter((10, 20, 15, 30))
+    shell.intake.event_time, shell.intake.source_rests = True, lambda: rests
+    route = shell.router.route
+    setattr(shell.router, "route", lambda *args: replace(route(*args), heard=Heard((next(marks),))))  # noqa: B010 - it is played
+    for _ in range(2):
+        query.batch((1, 9.0))
+        query.world.go_on(1)
+        assert not shell.intake.tick_if_due(), "more rows may come"
+    rests = True
+    query.world.finish()
+    query.world.finish()
+    for _ in range(2):
+        query.batch((1, 9.0))
+    query.world.finish()
+    times = [(record.tick, record.marks[1:]) for record in query.world.ownership.records.values()]
+    assert times == [
+        (False, (10, 0, 0)),
+        (False, (20, 10, 0)),
+        (True, (20, 20, 10)),
+        (False, (20, 20, 20)),
+        (False, (30, 20, 20)),
+        (True, (30, 30, 20)),
+    ]
 
 
 @pytest.mark.parametrize("seed", [*range(6), seed_of_run("EVENFLOW_TICKS")])

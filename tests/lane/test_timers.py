@@ -202,8 +202,9 @@ def test_when_something_is_due_survives_the_wire(lane: Timed) -> None:
 
 
 def test_the_time_of_an_epoch_is_that_of_its_record() -> None:
-    record = EpochRecord(7, 7, 0, (0,), (0,) * SLOTS, (), (), (55, 70), 0, 1_700_000_000.123456, False, 55, 44)
-    assert record.time == EpochTime(7, watermark_us=55, processing_us=1_700_000_000_123_456, before_us=44)
+    record = EpochRecord(7, 7, 0, (0,), (0,) * SLOTS, (), (), (55, 70), 0, 1_700_000_000.123456, False, 55, 44, 33)
+    assert record.time == EpochTime(7, 55, 1_700_000_000_123_456, before_us=44, late_us=33)
+    assert EpochInput.of(record, ()).time == record.time
     stored = msgspec.json.decode(msgspec.json.encode(record), type=EpochRecord)
     assert stored.time == record.time
 

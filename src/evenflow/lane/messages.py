@@ -139,17 +139,18 @@ class EpochInput(msgspec.Struct, frozen=True):
     watermark_us: int | None = None
     processing_us: int = 0
     before_us: int | None = None
+    late_us: int | None = None
 
     @classmethod
     def of(cls, record: EpochRecord, parts: tuple[BlockPart, ...]) -> EpochInput:
         """Return parts of an accepted epoch."""
         time = record.time
-        return cls(record.epoch, parts, time.watermark_us, time.processing_us, time.before_us)
+        return cls(record.epoch, parts, time.watermark_us, time.processing_us, time.before_us, time.late_us)
 
     @property
     def time(self) -> EpochTime:
         """What time it is in the epoch."""
-        return EpochTime(self.epoch, self.watermark_us, self.processing_us, self.before_us)
+        return EpochTime(self.epoch, self.watermark_us, self.processing_us, self.before_us, self.late_us)
 
 
 class Work(msgspec.Struct, frozen=True, tag=True):

@@ -12,14 +12,16 @@ class EpochTime:
     """What time it is in an epoch, in microseconds since 1970: part of its record, so all who fold it see the same.
 
     `watermark_us` is the event time up to which the input is complete with this epoch's rows, and `before_us` without
-    them: a row at or before that is late. None for a stream without watermark. `processing_us` is when the epoch was
-    accepted, by the driver's clock.
+    them. Spark's operators go by `before_us`: what it has reached is closed in this epoch. `late_us` is the `before_us`
+    of the epoch before: a row at or before it is late, since what it belongs to was closed by then. None for a stream
+    without watermark. `processing_us` is when the epoch was accepted, by the driver's clock.
     """
 
     epoch: Epoch
     watermark_us: int | None = None
     processing_us: int = 0
     before_us: int | None = None
+    late_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

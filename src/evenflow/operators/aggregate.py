@@ -62,6 +62,9 @@ class Aggregate:
     def output_modes(self) -> tuple[str, ...]:
         return "update", "complete"
 
+    def uses_event_time(self) -> bool:
+        return False  # results are running
+
     def in_mode(self, mode: str) -> Aggregate:
         if mode == "append":
             raise InputError(

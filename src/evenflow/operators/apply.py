@@ -133,6 +133,9 @@ class Apply:
     def output_modes(self) -> tuple[str, ...]:
         return "update", "append"
 
+    def uses_event_time(self) -> bool:
+        return False  # it sees no time
+
     def in_mode(self, mode: str) -> Apply:
         if mode == "complete":
             raise InputError(

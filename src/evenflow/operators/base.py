@@ -130,6 +130,13 @@ class Operator(Protocol):
         """Return the output modes of Spark's that it has, the one that counts if none is said first."""
         ...
 
+    def uses_event_time(self) -> bool:
+        """Tell whether it goes by `before_us` and `late_us` of the epochs, as Spark's operators do.
+
+        Then a tick follows the rows that moved the watermark, as soon as no more rows come.
+        """
+        ...
+
     def in_mode(self, mode: str) -> Operator:
         """Return the operator as it puts out rows in an output mode; raise if it has none such, and say why."""
         ...

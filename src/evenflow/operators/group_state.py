@@ -109,6 +109,9 @@ class GroupStates:
     def output_modes(self) -> tuple[str, ...]:
         return (self.mode,)
 
+    def uses_event_time(self) -> bool:
+        return False  # it has no timeouts
+
     def in_mode(self, mode: str) -> GroupStates:
         if mode != self.mode:
             raise InputError(

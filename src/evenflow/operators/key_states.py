@@ -60,6 +60,9 @@ class ApplyKeys:
     def output_modes(self) -> tuple[str, ...]:
         return "update", "append"
 
+    def uses_event_time(self) -> bool:
+        return False  # its timers fire by the epoch's own watermark
+
     def in_mode(self, mode: str) -> ApplyKeys:
         if mode == "complete":
             raise InputError(

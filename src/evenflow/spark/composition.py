@@ -44,6 +44,7 @@ from evenflow.spark.said import Said, Settings
 from evenflow.spark.shell import Shell
 from evenflow.spark.sink import Sink
 from evenflow.spark.telling import tell_start
+from evenflow.spark.watermarks import runs_without_rows
 from evenflow.state import (
     Checkpoint,
     Folder,
@@ -138,6 +139,7 @@ def started(stream: StatefulStream, settings: Settings) -> Query:
         config=base,
         max_lag=options.max_lag,
         ends_by_itself=settings.ends_by_itself,
+        event_time=runs_without_rows(spark) and any(stage.operator.uses_event_time() for stage in base.stages),
         spare_slots=lambda: spare_slots(spark),
         lane_start_s=room.lane_start_s,
         log=log,

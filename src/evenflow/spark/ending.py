@@ -23,6 +23,7 @@ from evenflow.spark.internals import InterruptedBySpark, carry_error
 
 _LOOK_S = 0.2  # how often to look whether someone has stopped Spark's query
 _SOON_S = 0.01
+_HAS_LOOKED = ("Waiting for data to arrive", "Waiting for next trigger", "Stopped")  # what Spark says after that
 
 
 class SparkRun:
@@ -52,6 +53,12 @@ class SparkRun:
     def is_active(self) -> bool:
         """Whether Spark's query runs: it was not stopped, has not failed and is not at the end of its input."""
         return bool(self.query.isActive)
+
+    @property
+    def rests(self) -> bool:
+        """Whether Spark has found no new rows since its last batch; not while it is looking."""
+        status = self.query.status
+        return status["message"] in _HAS_LOOKED and not status["isDataAvailable"]
 
     @property
     def was_stopped(self) -> bool:

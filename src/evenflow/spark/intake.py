@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from evenflow.engine import Accepted, Engine, Event
 from evenflow.lane.faults import Faults
 from evenflow.log import QueryLog
-from evenflow.model import ControlMessage, Epoch, EpochTime, RoutingTable
+from evenflow.model import ControlMessage, Epoch, EpochTime, RoutingTable, Watermarks
 from evenflow.spark.progress import EpochTimes, Progress
 from evenflow.spark.route import Routed, Router
 from evenflow.spark.telling import shown
@@ -41,6 +41,8 @@ class Intake:
     clock: Callable[[], float]
     wait_for: Callable[[Callable[[], bool]], None]
     post: Callable[[Event], None]
+    event_time: bool = False  # whether an operator goes by the watermark of before the epoch: see `owes_a_tick`
+    source_rests: Callable[[], bool] = lambda: False  # whether the source had no more rows when it was looked at last
     last_tick: Epoch = -1
     _beginning: threading.Lock = field(default_factory=threading.Lock)  # nobody who only looks takes it
 
@@ -76,10 +78,13 @@ class Intake:
             self.stopped.wait(_TICK_S)
 
     def tick_if_due(self) -> bool:
-        """Begin an epoch without rows if something is due; return whether one began."""
+        """Begin an epoch without rows if something is due, or the watermark has moved; return whether one began."""
         with self.changed:
-            is_due = not self.stopped.is_set() and self.is_due(self.clock())
-        return is_due and self._tick()
+            newest = self.checkpoint.newest
+            if newest is None or self.stopped.is_set():
+                return False
+            is_due, owes_a_tick = self.is_due(self.clock()), self.owes_a_tick
+        return (is_due or (owes_a_tick and self.source_rests())) and self._tick(newest.epoch)
 
     def is_due(self, now_s: float) -> bool:
         """Tell whether an epoch without rows is wanted, by what lanes say is to be done next; `changed` is held."""
@@ -88,11 +93,23 @@ class Intake:
             return False
         return due.is_reached(EpochTime(newest.epoch + 1, newest.time.watermark_us, round(now_s * 1e6)))
 
-    def _tick(self) -> bool:
-        """Accept an epoch without rows; return False if another epoch is about to begin, which brings the time too."""
+    @property
+    def owes_a_tick(self) -> bool:
+        """Whether the rows of the newest epoch have moved a watermark that operators see one epoch later only.
+
+        If the source rests then, Spark runs a batch without rows, and so do we: it closes what the watermark has
+        reached, and what comes after it is late by that watermark.
+        """
+        newest = self.checkpoint.newest
+        return self.event_time and newest is not None and newest.watermark_us != newest.before_us
+
+    def _tick(self, after: Epoch) -> bool:
+        """Accept an epoch without rows; return False if another epoch has begun by now, which brings the time too."""
         if not self._beginning.acquire(blocking=False):
             return False
         try:
+            if self.checkpoint.last_accepted != after:
+                return False
             self.checkpoint.refuse_if_taken_over()
             now_s = self.clock()
             times = EpochTimes(began_s=now_s, ready_s=now_s, routed_s=now_s)
@@ -118,8 +135,7 @@ class Intake:
         self, message: ControlMessage, table: RoutingTable, routed: Routed, times: EpochTimes, batch: int | None
     ) -> None:
         epoch, newest = message.event_time, self.checkpoint.newest
-        was = () if newest is None else newest.watermarks, None if newest is None else newest.watermark_us
-        watermarks = routed.heard.after(*was)
+        watermarks = routed.heard.after(Watermarks() if newest is None else newest.marks)
         times.waited_s = self.clock()
         self.faults.reach("driver.before-accept", epoch=epoch)
         record = EpochRecord(
@@ -136,6 +152,7 @@ class Intake:
             tick=batch is None,
             watermark_us=watermarks.now_us,
             before_us=watermarks.before_us,
+            late_us=watermarks.late_us,
         )
         self.progress.accepted(record, times)
         self.checkpoint.accept(record)

@@ -47,6 +47,7 @@ class Query:
         self._shell, self._run, self._name = shell, run, name
         self._ended = threading.Event()
         shell.was_stopped = lambda: run.was_stopped or (not shell.ends_by_itself and not run.is_active)
+        shell.intake.source_rests = lambda: run.rests
         shell.publisher.before = self._name_jobs
         threading.Thread(target=self._watch, name="evenflow-watch", daemon=True).start()
 

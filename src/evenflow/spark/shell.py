@@ -83,6 +83,7 @@ class Shell:
     config: LaneConfig
     max_lag: int = 0
     ends_by_itself: bool = False  # Spark's part ends with the last batch there is: see `on_batch`
+    event_time: bool = False  # whether a tick follows when the watermark has moved: see `Intake.owes_a_tick`
     spare_slots: Callable[[], int] = lambda: 0  # task slots in which more lanes could run
     lane_start_s: float = 60.0
     clock: Callable[[], float] = time.time
@@ -124,6 +125,7 @@ class Shell:
             self.clock,
             self._wait_for,
             self._post,
+            self.event_time,
         )
         self.publisher = Publisher(
             self.checkpoint, sink, self.progress, self.log, self.faults, self._changed, self._reading, self._stop
@@ -188,9 +190,16 @@ class Shell:
         self.links.stop()
 
     def drain(self) -> None:
-        """Wait until everything that was accepted is published, and nothing is due that was due when this began."""
-        last, now_s = self.checkpoint.last_accepted, self.clock()
-        self._wait_for(lambda: self._is_published(max(last, self.intake.last_tick)) and not self.intake.is_due(now_s))
+        """Wait until everything that was accepted is published, and nothing is due that was due when this began.
+
+        The source must rest: where the watermark has moved, that is waited for, and the tick that follows.
+        """
+        last, now_s, intake = self.checkpoint.last_accepted, self.clock(), self.intake
+        self._wait_for(
+            lambda: (
+                not intake.owes_a_tick and self._is_published(max(last, intake.last_tick)) and not intake.is_due(now_s)
+            )
+        )
 
     def _is_published(self, epoch: int) -> bool:
         return self.checkpoint.recover().last_published >= epoch

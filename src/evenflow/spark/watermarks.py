@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType, TimestampNTZType, TimestampType
 
 from evenflow.errors import InputError
@@ -17,6 +18,11 @@ def has_mark(field: StructField) -> bool:
 def marked_columns(schema: StructType) -> list[str]:
     """Return the names of the columns that carry a watermark."""
     return [field.name for field in schema.fields if has_mark(field)]
+
+
+def runs_without_rows(spark: SparkSession) -> bool:
+    """Tell whether Spark runs a batch without rows once the watermark has moved and no rows come; so do we then."""
+    return spark.conf.get("spark.sql.streaming.noDataMicroBatches.enabled", "true") == "true"
 
 
 def event_time(who: str, schema: StructType, on: str | None) -> str:

@@ -8,7 +8,7 @@ from functools import cached_property
 import msgspec
 import numpy as np
 
-from evenflow.model import Contents, Epoch, EpochTime, LaneId, RoutingTable, SlotId
+from evenflow.model import Contents, Epoch, EpochTime, LaneId, RoutingTable, SlotId, Watermarks
 from evenflow.model.slots import IntArray
 from evenflow.state.files import FileRef
 
@@ -81,8 +81,9 @@ class EpochRecord(Record, frozen=True, dict=True):
 
     Epochs have numbers of their own: `batch` is the newest micro-batch of Spark's in this epoch or one before it. A
     *tick* carries none, only the time. `watermarks` are those of the inputs, in their order, in microseconds;
-    `watermark_us` is what they come to for the query, and `before_us` what it was before this epoch; None for a stream
-    without any. As it is stored, `owners` is empty if the table is that of the epoch before.
+    `watermark_us` is what they come to for the query, `before_us` what it was before this epoch, and `late_us` what it
+    was before the epoch before; None for a stream without any. As it is stored, `owners` is empty if the table is that
+    of the epoch before.
     """
 
     epoch: Epoch
@@ -98,6 +99,7 @@ class EpochRecord(Record, frozen=True, dict=True):
     tick: bool = False
     watermark_us: int | None = None
     before_us: int | None = None
+    late_us: int | None = None
 
     def table(self) -> RoutingTable:
         """Return the routing table in force for this epoch."""
@@ -106,7 +108,13 @@ class EpochRecord(Record, frozen=True, dict=True):
     @property
     def time(self) -> EpochTime:
         """What time it is in this epoch, whenever and however often it is folded."""
-        return EpochTime(self.epoch, self.watermark_us, round(self.accepted_at_s * 1e6), self.before_us)
+        processing_us = round(self.accepted_at_s * 1e6)
+        return EpochTime(self.epoch, self.watermark_us, processing_us, self.before_us, self.late_us)
+
+    @property
+    def marks(self) -> Watermarks:
+        """The watermarks of this epoch, from which those of the next one follow."""
+        return Watermarks(self.watermarks, self.watermark_us, self.before_us, self.late_us)
 
     @cached_property
     def owner_of(self) -> IntArray:

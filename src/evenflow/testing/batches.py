@@ -206,9 +206,10 @@ def _times(
 ) -> Iterator[EpochTime]:
     """Yield the time of each epoch: what was said, or follows from the rows; else that of the one before."""
     now: int | None = None
+    before: int | None = None
     processing = 0
     for number, (batch, table) in enumerate(zip(batches, rows, strict=True)):
-        before = now
+        late, before = before, now
         if watermark is not None and (latest := _latest(table, watermark[0])) is not None:
             reached = latest - watermark[1] // _MICROSECOND
             now = reached if now is None else max(now, reached)
@@ -216,7 +217,7 @@ def _times(
             now = _microseconds(batch.watermark)
         if batch.processing_time is not None:
             processing = _microseconds(batch.processing_time)
-        yield EpochTime(number, now, processing, before)
+        yield EpochTime(number, now, processing, before, late)
 
 
 def _latest(rows: pa.Table, column: str) -> int | None:
