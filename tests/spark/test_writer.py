@@ -152,10 +152,11 @@ def test_two_queries_and_one_folder(bench: Bench) -> None:
     bench.feed(*tables[:2])
     running = bench.started(first(bench).start(str(bench.out)))
     running.processAllAvailable()
-    before = dict(files_below(bench.place))
+    before = dict(files_below(bench.out))
     with pytest.raises(InputError, match=f"belongs to another query, {running.id} with checkpoint .*/checkpoint"):
         other(bench, "json").start(f"file://{bench.out}/")
-    assert dict(files_below(bench.place)) == before
+    assert dict(files_below(bench.out)) == before
+    assert not (bench.place / "other").exists()
     guest = bench.started(other(bench).option("evenflow.shareOutput", "true").start(str(bench.out)))
     bench.feed(tables[2])
     for query in (running, guest):
