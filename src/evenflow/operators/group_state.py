@@ -6,14 +6,12 @@ as bytes until its key has rows. Only the rows of keys whose state was updated o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from evenflow.errors import InputError, OperatorError
 from evenflow.model import Contents, Due, EpochTime
@@ -21,6 +19,7 @@ from evenflow.model.slots import FloatArray, IntArray
 from evenflow.operators.base import GONE, HASH, LATEST, SLOT, Folded
 from evenflow.operators.clock import NeededTime
 from evenflow.operators.frames import Frames
+from evenflow.operators.key_groups import Key, groups_of, identities_of, plain_value
 from evenflow.operators.keys import check_keys
 from evenflow.operators.output import conform
 from evenflow.operators.readable import VIEW_SCHEMA
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 _STATE = "__state"
 _ROW_BYTES = 64  # what an entry takes beside its state
-Key = tuple[Any, ...]
 
 
 class StateObject(Protocol):
@@ -162,7 +160,7 @@ class KeyStates:
         changes: list[tuple[int, Key, bytes | None]] = []
         outputs: list[pd.DataFrame] = []
         output_slots: list[int] = []
-        order, starts, identities = _groups(rows, self._keys, slots)
+        order, starts, identities = groups_of(rows, self._keys, slots)
         shown = rows.drop_columns([name for name in (SLOT, HASH) if name in rows.column_names]).take(order)
         whole = self._frames.frame(self._frames.shown(shown))
         values, sorted_slots = whole[list(self._operator.columns_shown)], slots[order]
@@ -198,7 +196,7 @@ class KeyStates:
 
     def install(self, state: pa.Table) -> None:
         slots, stored, gone = (state[name].to_pylist() for name in (SLOT, _STATE, GONE))
-        for slot, identity, data, is_gone in zip(slots, _identities(state, self._keys), stored, gone, strict=True):
+        for slot, identity, data, is_gone in zip(slots, identities_of(state, self._keys), stored, gone, strict=True):
             self._put(slot, identity, None if is_gone else data)
 
     def snapshot(self, slots: Sequence[int]) -> pa.Table:
@@ -240,7 +238,7 @@ class KeyStates:
     def _table(self, rows: Sequence[tuple[int, Key, bytes | None]]) -> pa.Table:
         """Return state rows, sorted by slot, as they are."""
         slots = [slot for slot, _, _ in rows]
-        keys = [[_plain(identity[at]) for _, identity, _ in rows] for at in range(len(self._keys))]
+        keys = [[plain_value(identity[at]) for _, identity, _ in rows] for at in range(len(self._keys))]
         stored = [data for _, _, data in rows]
         columns = [slots, *keys, stored, [data is None for data in stored]]
         return pa.table(
@@ -259,53 +257,6 @@ class KeyStates:
             together = pd.concat(outputs[first:at], ignore_index=True)
             tables.append(conform(together, self._operator.output, self._frames))
         return pa.concat_tables(tables) if tables else self._operator.output.empty_table()
-
-
-class _NaN:
-    """Stands for NaN in keys: Spark groups all NaN together, and Python thinks each different."""
-
-    def __repr__(self) -> str:
-        return "nan"
-
-
-_NAN = _NaN()
-
-
-def _plain(value: Any) -> Any:
-    return math.nan if value is _NAN else value
-
-
-def _identities(table: pa.Table, keys: tuple[str, ...]) -> list[Key]:
-    """Return the keys of rows, each as a tuple that is equal for equal keys."""
-    columns = []
-    for key in keys:
-        column = table[key].to_pylist()
-        if pa.types.is_floating(table[key].type):
-            column = [None if value is None else _NAN if math.isnan(value) else value + 0.0 for value in column]
-        columns.append(column)
-    return list(zip(*columns, strict=True))
-
-
-def _groups(rows: pa.Table, keys: tuple[str, ...], slots: IntArray) -> tuple[IntArray, list[int], list[Key]]:
-    """Return an order of rows in which those of a key are together, where each key begins, and the keys.
-
-    Slots stay ascending. Keys of a slot come in the order in which they appear, and so do the rows of a key.
-    """
-    codes = np.zeros(len(slots), np.int64)
-    for key in keys:
-        column = rows[key].combine_chunks()
-        if pa.types.is_floating(column.type):
-            column = pc.add(column, pa.scalar(0.0, column.type))  # -0.0 is 0.0
-        found = pc.dictionary_encode(column, null_encoding="encode")
-        found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
-        both = codes * (len(found.dictionary) + 1) + found.indices.to_numpy()
-        codes = np.unique(both, return_inverse=True)[1].astype(np.int64)
-    _, first, code = np.unique(codes, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    order: IntArray = np.argsort(rank[code], kind="stable")
-    starts = np.flatnonzero(np.diff(rank[code][order], prepend=-1))
-    return order, starts.tolist(), _identities(rows.select(keys).take(order[starts]), keys)
 
 
 def _key_value(value: Any) -> Any:
