@@ -27,7 +27,7 @@ from evenflow.control.journal import (
 )
 from evenflow.errors import InputError, ProtocolError
 from evenflow.migration import Event, MoveLife, Phase, QueuedStep, scheduled, steps_between, strategy_named
-from evenflow.model import LaneLoad, LoadReport, Move, MoveCost, RoutingTable, SlotLoads
+from evenflow.model import Balance, LaneLoad, LoadReport, Move, MoveCost, RoutingTable, SlotLoads, StageUnits, UnitNames
 from evenflow.policies import Proposal
 from tests.control.story import HOT, WARM, Scripted, Story
 
@@ -1088,6 +1088,24 @@ class TestJournal:
         entries = json.loads(json.dumps(story.journal.as_dicts(), allow_nan=False))
         decided = next(entry for entry in entries if entry["kind"] == "Decided")
         assert decided["moves"] == [{"slot": 0, "source": 0, "target": 3, "reason": "argmax"}]
+
+    def test_units_of_several_stages_are_named_by_stage_and_slot(self) -> None:
+        journal = Journal.of_query(UnitNames((StageUnits(0, 8), StageUnits(8, 4, 0))))
+        moves, even = (Move(7, 0, 1), Move(9, 1, 0, "full")), Balance.of([1.0], [1.0], [1])
+        journal.record(Decided(3, "even", moves, 1, (11,), even, even, 0, ""))
+        journal.record(PhaseChanged(3, moves[1], Event.ANNOUNCE, Phase.PLANNED, Phase.ANNOUNCED))
+        decided, changed = journal.as_dicts()
+        assert decided["moves"] == [
+            {"stage": 0, "slot": 7, "unit": 7, "source": 0, "target": 1, "reason": ""},
+            {"stage": 1, "slot": 1, "unit": 9, "source": 1, "target": 0, "reason": "full"},
+        ]
+        assert decided["not_curable"] == [{"stage": 1, "slot": 3, "unit": 11}]
+        assert changed["move"] == decided["moves"][1]
+
+    def test_what_no_move_can_cure_is_numbers_of_slots_in_one_stage(self) -> None:
+        journal, even = Journal.of_query(), Balance.of([1.0], [1.0], [1])
+        journal.record(Decided(3, "even", (), 0, (5,), even, even, 0, ""))
+        assert journal.as_dicts()[0]["not_curable"] == [5]
 
     def test_an_idle_lane_makes_an_infinite_ratio_which_json_has_no_word_for(self) -> None:
         story = Story([Move(0, 0, 3), Move(1, 0, 3)])

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from evenflow.lane import LaneConfig, LaneWorker, chained
+from evenflow.errors import OperatorError
+from evenflow.lane import LaneConfig, LaneStage, LaneWorker, chained
 from evenflow.lane.feeding import PRODUCER, feed_of
 from evenflow.lane.loading import rows_of
 from evenflow.lane.messages import Adopt, BlockPart, Done, EpochInput, Release, Released, SlotToLoad, Work
-from evenflow.operators import HASH
+from evenflow.operators import HASH, Apply, SlotOperator, Stage
 from evenflow.operators.key_hash import hashes_of
 from evenflow.state import Advance, Block, Folder, Segment, block_name, work_name
 from tests.engine.calculations import SCHEMA
@@ -71,11 +74,23 @@ def test_the_order_does_not_depend_on_which_lane_has_put_out_what(tmp_path: Path
         expected = seen
 
 
+class Refusing(SlotOperator):
+    """Code of a user who likes no row."""
+
+    output = SEQUENCES.operator.output_schema(SEQUENCES.schema, SEQUENCES.keys)
+
+    def init(self) -> dict[int, int]:
+        return {}
+
+    def process(self, state: dict[int, int], rows: Any) -> tuple[Any, pa.Table]:
+        raise ValueError(f"not these {rows.num_rows} on {len(state)}")
+
+
 class TestLane:
     """A lane that holds units of both stages."""
 
-    def lane(self, place: Path) -> LaneWorker:
-        worker = LaneWorker(LaneConfig(1, str(place), STAGES), "a", Folder.at(str(place), durable=False))
+    def lane(self, place: Path, stages: tuple[LaneStage, ...] = STAGES) -> LaneWorker:
+        worker = LaneWorker(LaneConfig(1, str(place), stages), "a", Folder.at(str(place), durable=False))
         worker.handle(Adopt(tuple(SlotToLoad(unit, -1) for unit in range(2 * SLOTS))))
         while worker.is_moving_state:
             worker.step()
@@ -113,6 +128,17 @@ class TestLane:
         (done,) = worker.handle(Work(0, (advance,), (EpochInput(0, parts),)))
         assert isinstance(done, Done)
         return done
+
+    def test_an_error_of_an_operator_says_in_which_stage_and_epoch(self, tmp_path: Path) -> None:
+        stages = chained([TOTALS, Stage(Apply(Refusing()), SEQUENCES.schema, SEQUENCES.keys)], SLOTS)
+        worker = self.lane(tmp_path, stages)
+        ((_, block),) = self.fed(worker).commit.feeds
+        with pytest.raises(
+            OperatorError, match=r"Refusing, stage 1 \(by n\), slot \d, epoch 0: ValueError: not these"
+        ) as caught:
+            self.folded(worker, block)
+        copy = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own
+        assert str(copy) == str(caught.value), "it goes to the driver as it is"
 
     def test_units_of_both_stages_are_handed_off_in_one_file(self, tmp_path: Path) -> None:
         worker = self.lane(tmp_path)

@@ -20,7 +20,7 @@ from evenflow.migration.strategies import Paced, Sudden
 from evenflow.model import LoadView, Move
 from evenflow.operators import Agg, Aggregate
 from evenflow.policies.even import Even
-from evenflow.spark.asking import first_epoch, lane_count, wanted_moves
+from evenflow.spark.asking import first_epoch, lane_count, stage_number, wanted_moves
 from evenflow.spark.options import BalanceOptions
 from evenflow.spark.query import Query
 from evenflow.spark.stream import StatefulStream
@@ -152,6 +152,9 @@ ASKED: list[tuple[Callable[[], object], str]] = [
     (lambda: lane_count(2.5), "resize cannot use lanes = 2.5"),  # type: ignore[arg-type]
     (lambda: lane_count(True), "resize cannot use lanes = True"),
     (lambda: lane_count(None), "resize cannot use lanes = None"),  # type: ignore[arg-type]
+    (lambda: stage_number(2, 2), "state: stage is a number from 0 to 1, in the order of the query's, got 2"),
+    (lambda: stage_number(-1, 2), "state: stage is a number from 0 to 1, in the order of the query's, got -1"),
+    (lambda: stage_number("first", 2), "state cannot use stage = 'first'"),  # type: ignore[arg-type]
     (lambda: first_epoch("soon"), "rebalance cannot use not_before = 'soon'"),  # type: ignore[arg-type]
     (lambda: first_epoch(-1), "not_before is an epoch, 0 or later, got -1"),
     (lambda: wanted_moves("x"), r"expected a list of pairs \(slot, lane to go to\), .* got 'x'"),  # type: ignore[arg-type]

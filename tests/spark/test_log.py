@@ -11,7 +11,7 @@ import pytest
 
 from evenflow.control.journal import Decided, Refusal, Refused
 from evenflow.log import QueryLog, Slow, label_of
-from evenflow.model import Balance, Move
+from evenflow.model import Balance, Move, StageUnits, UnitNames
 from evenflow.spark.telling import JournalLog, shown
 from tests.engine.one_process import World
 
@@ -78,7 +78,7 @@ def test_what_lasts_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     assert [line.partition(": ")[2].partition(":")[0] for line in lines(caplog)] == [
         "refused to move slot 3 from lane 0 to 1 (lane 0 is full)",
         "refused",
-        "no move can relieve slots 7",
+        "no move can relieve slot 7",
     ]
     tell(decided(31, 7, 9, moves=(move,)))
     tell(Refused(32, Refusal.GAIN_TOO_SMALL, (move,), "after moves it is told again"))
@@ -86,8 +86,8 @@ def test_what_lasts_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     for epoch in range(34, 37):
         tell(decided(epoch, 7, 9))
     assert [line.split(" ", 1)[0] for line in lines(caplog)[3:]] == ["INFO", "INFO", "WARNING", "WARNING"]
-    assert "slots 9:" in lines(caplog)[5], "three decisions in a row are no chance"
-    assert "slots 7:" in lines(caplog)[6], "it was cured in between"
+    assert "slot 9:" in lines(caplog)[5], "three decisions in a row are no chance"
+    assert "slot 7:" in lines(caplog)[6], "it was cured in between"
 
 
 def test_slowness_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
@@ -102,5 +102,11 @@ def test_slowness_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_many_moves_are_one_line() -> None:
-    assert shown([Move(slot, 0, 1) for slot in range(7)]).endswith("slot 4 from lane 0 to 1, 2 more")
-    assert shown(()) == ""
+    assert shown([Move(slot, 0, 1) for slot in range(7)], UnitNames()).endswith("slot 4 from lane 0 to 1, 2 more")
+    assert shown((), UnitNames()) == ""
+
+
+def test_moves_of_two_stages_are_told_by_stage_and_slot() -> None:
+    names = UnitNames((StageUnits(0, 8), StageUnits(8, 4, 0)))
+    moves = [Move(7, 0, 1), Move(8, 0, 1, "it is full")]
+    assert shown(moves, names) == "stage 0 slot 7 from lane 0 to 1, stage 1 slot 0 from lane 0 to 1"

@@ -53,7 +53,12 @@ def test_two_stages_come_to_what_spark_comes_to_through_moves_and_a_death(bench:
     query.rebalance([(unit, 1 - owners[unit]) for unit in moved])
     bench.feed(*tables[2:4])
     query.processAllAvailable()
-    assert {row["slot"] for row in query.moves()} == set(moved), "units of both stages"
+    assert {(row["stage"], row["slot"]) for row in query.moves()} == {divmod(unit, SLOTS) for unit in moved}
+    assert {row["unit"] for row in query.moves()} == set(moved)
+    slots = query.slots()
+    assert {row["stage"] for row in slots} == {0, 1}
+    assert all(row["unit"] == row["stage"] * SLOTS + row["slot"] for row in slots)
+    assert [sum(lane["slots_by_stage"][stage] for lane in query.lanes()) for stage in (0, 1)] == [SLOTS, SLOTS]
     before = pids_of(query)
     os.kill(before[0], signal.SIGKILL)
     bench.feed(*tables[4:])
@@ -67,3 +72,4 @@ def test_two_stages_come_to_what_spark_comes_to_through_moves_and_a_death(bench:
     )
     expected = per_auction.groupBy("bidder").agg(F.max("total").alias("highest"), F.max("n").alias("most"))
     assert state_of(query) == rows_of(expected.toArrow())
+    assert rows_of(query.state(stage=0).toArrow()) == rows_of(per_auction.toArrow())

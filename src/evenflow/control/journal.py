@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from evenflow.migration import Event, Phase
-from evenflow.model import Balance, Epoch, LaneId, LoadWindow, Move, RoutingTable, SlotId
+from evenflow.model import Balance, Epoch, LaneId, LoadWindow, Move, RoutingTable, SlotId, UnitNames
 
 
 class Refusal(Enum):
@@ -175,6 +175,7 @@ class Journal:
 
     keep: int = 100_000
     keep_slots: int = 1 << 19
+    names: UnitNames = field(default_factory=UnitNames)
     heard: Callable[[Entry], None] = lambda _entry: None  # is told of every entry
     dropped: Counter[str] = field(default_factory=Counter)  # by kind
     _entries: dict[type[Entry], deque[tuple[int, Entry]]] = field(default_factory=dict)  # numbered as they came
@@ -182,9 +183,9 @@ class Journal:
     _windows: deque[tuple[LoadWindow, RoutingTable]] = field(default_factory=deque)
 
     @classmethod
-    def of_query(cls) -> Journal:
+    def of_query(cls, names: UnitNames | None = None) -> Journal:
         """Return the journal of a query that may run for months: some hours of epochs, and moves of as many weeks."""
-        return cls(keep=_OF_QUERY, keep_slots=_SLOTS_OF_QUERY)
+        return cls(keep=_OF_QUERY, keep_slots=_SLOTS_OF_QUERY, names=names or UnitNames())
 
     def record(self, entry: Entry) -> None:
         """Add one entry."""
@@ -212,8 +213,11 @@ class Journal:
         return [entry for entry in self if isinstance(entry, kind)]
 
     def as_dicts(self) -> list[dict[str, Any]]:
-        """Return all entries as plain values for JSON, each with its `kind`; an infinite number is None."""
-        return [{"kind": type(entry).__name__, **_plain(entry)} for entry in self]
+        """Return all entries as plain values for JSON, each with its `kind`; an infinite number is None.
+
+        Entries hold units; here they have the names that people know them by.
+        """
+        return [{"kind": type(entry).__name__, **_named(self.names, _plain(entry))} for entry in self]
 
     def __iter__(self) -> Iterator[Entry]:
         """Go through the entries there are now, oldest first; others may record more meanwhile."""
@@ -230,3 +234,15 @@ def _plain(entry: Entry) -> dict[str, Any]:
     encoded = msgspec.json.encode(entry, enc_hook=lambda number: number.item())
     plain: dict[str, Any] = msgspec.json.decode(encoded)
     return plain
+
+
+def _named(names: UnitNames, value: Any) -> Any:
+    """Return plain values with the names of units for their numbers, however deep they lie."""
+    if isinstance(value, list):
+        return [_named(names, each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    row = {key: _named(names, each) for key, each in value.items()}
+    if len(names.stages) > 1 and "not_curable" in row:
+        row["not_curable"] = [names.of(unit) for unit in row["not_curable"]]
+    return names.named(row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from evenflow.model import StageUnits
+from evenflow.model import StageUnits, UnitNames
 from evenflow.operators import Resident, Stage
 from evenflow.state import ARROW, OutputFormat, Retries
 from evenflow.state.retrying import PATIENCE_S
@@ -50,6 +50,11 @@ class LaneConfig:
     def units(self) -> tuple[StageUnits, ...]:
         """The units of all stages, in their order."""
         return tuple(stage.units for stage in self.stages)
+
+    @property
+    def names(self) -> UnitNames:
+        """What people call the units."""
+        return UnitNames(self.units)
 
     @property
     def retries(self) -> Retries:

@@ -73,7 +73,7 @@ class Folding:
         self.holding.must_serve(np.unique(units).tolist(), "fold rows of")
         counter.add(rows, units)
         slots, passing_slots = units - stage.units.first, held.slots(passing)
-        with at_epoch(each.epoch):
+        with at_epoch(each.epoch, self._name(held)):
             folded = resident.fold(rows, slots, each.time) if rows.num_rows else None
             fired = resident.fire(passing_slots, each.time)
         if fired is not None:
@@ -85,6 +85,10 @@ class Folding:
         records = np.bincount(slots, minlength=stage.units.slots)
         wanted = output if output is not None and output.num_rows else None
         return Fold(each.epoch, held, records, folded, wanted, self._now() - began)
+
+    def _name(self, held: HeldStage) -> str | None:
+        """Return what errors call a stage; a query of one has no need of it."""
+        return f"{held.number} (by {', '.join(held.stage.keys)})" if len(self.config.stages) > 1 else None
 
     def _now(self) -> float:
         """Return the time if it matters: what a stage takes decides what its rows cost beside those of others."""

@@ -7,7 +7,7 @@ from evenflow.model.load import LaneLoad, LoadReport, LoadView, LoadWindow, Move
 from evenflow.model.messages import ControlMessage, Transfer
 from evenflow.model.routing import Move, RoutingTable
 from evenflow.model.slots import DEFAULT_SLOTS, Epoch, LaneId, SlotId, slots_of_hashes
-from evenflow.model.stages import StageUnits
+from evenflow.model.stages import StageUnits, UnitNames
 from evenflow.model.watermarks import Heard, Watermarks
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "SlotLoads",
     "StageUnits",
     "Transfer",
+    "UnitNames",
     "Watermarks",
     "slots_of_hashes",
     "window_of",

@@ -29,12 +29,12 @@ def calling(operator: str, slot: int | None = None, key: str | None = None) -> I
 
 
 @contextmanager
-def at_epoch(epoch: int) -> Iterator[None]:
-    """Let what goes wrong in an operator say in which epoch."""
+def at_epoch(epoch: int, stage: str | None = None) -> Iterator[None]:
+    """Let what goes wrong in an operator say in which epoch, and in which of several stages."""
     try:
         yield
     except OperatorError as error:
-        error.epoch = epoch
+        error.epoch, error.stage = epoch, stage
         raise
 
 

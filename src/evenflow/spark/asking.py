@@ -16,6 +16,14 @@ def lane_count(lanes: int) -> int:
     return count
 
 
+def stage_number(stage: int, stages: int) -> int:
+    """Return the stage whose state is asked for."""
+    number: int = fitted("state", "stage", stage, int)
+    if not 0 <= number < stages:
+        raise InputError(f"state: stage is a number from 0 to {stages - 1}, in the order of the query's, got {number}")
+    return number
+
+
 def first_epoch(not_before: Epoch) -> Epoch:
     """Return the epoch at which `rebalance` may begin."""
     epoch: Epoch = fitted("rebalance", "not_before", not_before, int)

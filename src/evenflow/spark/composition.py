@@ -107,7 +107,7 @@ def started(stream: StatefulStream, settings: Settings) -> Query:
         options.policy,
         options.strategy,
         options.balancer,
-        Journal.of_query(),
+        Journal.of_query(base.names),
     )
     links = LaneLinks(
         spark.sparkContext,

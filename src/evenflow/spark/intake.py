@@ -128,7 +128,8 @@ class Intake:
             balancer = self.engine.balancer
             message, table = balancer.next_epoch(epoch, now_s), balancer.table
         if message.moves:
-            self.log.info("%d moves take effect: %s", len(message.moves), shown(message.moves), epoch=epoch)
+            moves = shown(message.moves, balancer.journal.names)
+            self.log.info("%d moves take effect: %s", len(message.moves), moves, epoch=epoch)
         return message, table
 
     def _accept(

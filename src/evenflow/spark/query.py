@@ -19,7 +19,7 @@ from evenflow.migration import Phase
 from evenflow.model import Move
 from evenflow.policies import Policy, policy_of
 from evenflow.policies.base import policy_name
-from evenflow.spark.asking import first_epoch, lane_count, wanted_moves
+from evenflow.spark.asking import first_epoch, lane_count, stage_number, wanted_moves
 from evenflow.spark.ending import SparkRun, told
 from evenflow.spark.internals import CallerJobs, StateFrame, hide_progress_bar, show_progress_bar, stop_timeout_s
 from evenflow.spark.lane_jobs import lanes_running
@@ -156,29 +156,41 @@ class Query:
     # --- evenflow's own ------------------------------------------------------------------------------------------
 
     def lanes(self) -> list[dict[str, Any]]:
-        """What each lane did last, and where it runs, or has run; None for what is not known yet."""
+        """What each lane did last, and where it runs, or has run; None for what is not known yet.
+
+        Of a query with several stages also `slots_by_stage`: how many slots of each it has.
+        """
         shell = self._shell
         done = {row["lane"]: row for row in shell.progress.lane_rows()}
-        owned = Counter(shell.balancer.table.owners.tolist())
-        return [
-            {**_NOTHING_DONE, "lane": lane, "slots": owned[lane], **done.get(lane, {}), **self._place(lane)}
-            for lane in sorted(shell.engine.lanes)
-        ]
+        owners = shell.balancer.table.owners
+        owned = Counter(owners.tolist())
+        stages = [Counter(owners[stage.units].tolist()) for stage in shell.config.units]
+        rows = []
+        for lane in sorted(shell.engine.lanes):
+            row = {**_NOTHING_DONE, "lane": lane, "slots": owned[lane], **done.get(lane, {}), **self._place(lane)}
+            if len(stages) > 1:
+                row["slots_by_stage"] = [stage[lane] for stage in stages]
+            rows.append(row)
+        return rows
 
     def _place(self, lane: int) -> dict[str, Any]:
         hello = self._shell.links.last_hello_of(lane)
         return {"pid": hello and hello.pid, "host": hello and hello.host, "executor": hello and hello.executor}
 
     def slots(self) -> list[dict[str, Any]]:
-        """What each slot cost in the newest epoch, where it is, and how many rows wait for it now (`pending`)."""
+        """What each slot cost in the newest epoch, where it is, and how many rows wait for it now (`pending`).
+
+        Of a query with several stages: `stage` (from 0) and `slot` in it, and the `unit` by which `rebalance` knows it.
+        """
         return self._shell.slot_rows()
 
     def moves(self) -> list[dict[str, Any]]:
-        """All moves that were announced, with their epoch and reason."""
+        """All moves that were announced, with their epoch and reason; slots are named as `slots()` does."""
+        names = self._shell.config.names
         return [
             {
                 "epoch": entry.epoch,
-                "slot": entry.move.slot,
+                **names.of(entry.move.slot),
                 "source": entry.move.source,
                 "target": entry.move.target,
                 "reason": entry.move.reason,
@@ -216,6 +228,7 @@ class Query:
     def rebalance(self, moves: Iterable[Move | tuple[int, int]], not_before: int = 0) -> None:
         """Ask for moves by hand: Moves, or pairs (slot, lane to go to). A bad one refuses them all.
 
+        Of a query with several stages: (unit, lane to go to), with the unit that `slots()` shows.
         They take effect at epoch `not_before` or as soon after it as the strategy has it.
         """
         self._shell.request(wanted_moves(moves), first_epoch(not_before))
@@ -235,15 +248,18 @@ class Query:
         """Percentiles of the time from arrival to commit over some epochs (sampled; of long runs the newest)."""
         return self._shell.progress.latency(first_epoch, last_epoch)
 
-    def state(self) -> StateFrame:
+    def state(self, stage: int | None = None) -> StateFrame:
         """The state of all keys at the end of one epoch, which the DataFrame's `epoch` names; -1 before the first.
 
         It is the newest epoch that any slot has reached. Aggregates: a row per key. Operators of your own: columns
         `slot`, `key` and `value`; a row per entry of a dict and per row of a table, else one per slot without a key.
         Values are JSON; a row's key is what it holds in the key columns. The state is read in Spark tasks, and kept
         by Spark as long as you hold the DataFrame; it stays as it is while the query goes on.
+
+        Of a query with several stages: the state of `stage`, numbered from 0; the last one's if it is not said.
         """
-        return state_of(self._shell, self._shell.config.stages[-1])
+        stages = self._shell.config.stages
+        return state_of(self._shell, stages[-1 if stage is None else stage_number(stage, len(stages))])
 
     def _name_jobs(self, epoch: int) -> None:
         """Let the sink's jobs be known as those of a `foreachBatch` are in Spark: stopping the query cancels them."""

@@ -105,9 +105,9 @@ class Shell:
         """Share one lock."""
         self._changed = threading.Condition(self._lock)
         self.checkpoint.lock = self._lock
-        self.progress.not_curable = self.engine.hot_spots.rows
+        self.progress.not_curable = lambda: [self.config.names.named(row) for row in self.engine.hot_spots.rows()]
         self.journal.heard = self._to_tell.append
-        self._journal_log = JournalLog(self.log)
+        self._journal_log = JournalLog(self.log, self.config.names)
         self._lane_start = LaneStart(self.engine, self.links, self.lane_start_s)
         self._acting = Acting(
             self.checkpoint, self.links, self.engine, self.progress, self.log, self.faults, self.spare_slots
@@ -253,7 +253,8 @@ class Shell:
     def slot_rows(self) -> list[dict[str, Any]]:
         """Return what each slot cost last, and how many rows of accepted epochs wait for it."""
         with self._lock:
-            return self.progress.slot_rows(self.engine.pending_rows(), self.balancer.table)
+            rows = self.progress.slot_rows(self.engine.pending_rows(), self.balancer.table)
+        return [self.config.names.named(row) for row in rows]
 
     @contextlib.contextmanager
     def cut(self, stage: StageUnits) -> Iterator[Cut]:

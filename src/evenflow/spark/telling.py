@@ -23,7 +23,7 @@ from evenflow.control.journal import (
 )
 from evenflow.log import QueryLog
 from evenflow.migration import Event
-from evenflow.model import Move, SlotId
+from evenflow.model import Move, SlotId, UnitNames
 from evenflow.policies.base import policy_name
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class JournalLog:
     """Tells the log what the journal records; one per query."""
 
     log: QueryLog
+    names: UnitNames = field(default_factory=UnitNames)
     clock: Callable[[], float] = time.monotonic
     _refused: set[str] = field(default_factory=set)  # since the last decision to move
     _hopeless: dict[SlotId, int] = field(default_factory=dict)  # for how many decisions in a row
@@ -80,7 +81,9 @@ class JournalLog:
             level = self._level_of(f"{entry.lanes} lanes", logging.INFO)
             self.log.log(level, "the policy wants %d lanes: %s", entry.lanes, entry.why, epoch=entry.epoch)
         elif isinstance(entry, Requested):
-            self.log.info("%d moves are planned: %s", len(entry.moves), shown(entry.moves), epoch=entry.epoch)
+            self.log.info(
+                "%d moves are planned: %s", len(entry.moves), shown(entry.moves, self.names), epoch=entry.epoch
+            )
         else:
             self.log.debug("%s", entry, epoch=entry.epoch)
 
@@ -113,8 +116,8 @@ class JournalLog:
         self._hopeless = {slot: self._hopeless.get(slot, 0) + 1 for slot in entry.not_curable}
         new = [slot for slot, decisions in self._hopeless.items() if decisions == _LASTS]
         if new:
-            slots = ", ".join(map(str, new[:_SHOWN])) + (", ..." if len(new) > _SHOWN else "")
-            self.log.warning("no move can relieve slots %s: %s", slots, entry.note, epoch=entry.epoch)
+            slots = ", ".join(map(self.names.text, new[:_SHOWN])) + (", ..." if len(new) > _SHOWN else "")
+            self.log.warning("no move can relieve %s: %s", slots, entry.note, epoch=entry.epoch)
 
     def _refusal(self, entry: Refused) -> None:
         if entry.refusal in _ROUTINE:
@@ -123,11 +126,13 @@ class JournalLog:
             level = self._level_of(entry.why, logging.WARNING)
         else:
             level = self._level_of(entry.refusal.name, logging.INFO)
-        text = f" to move {shown(entry.moves)}" if entry.moves else ""
+        text = f" to move {shown(entry.moves, self.names)}" if entry.moves else ""
         self.log.log(level, "refused%s: %s (%s)", text, entry.refusal.value, entry.why, epoch=entry.epoch)
 
     def _step(self, entry: PhaseChanged) -> None:
-        self.log.debug("%s: %s, now %s", entry.move, entry.event.value, entry.after.value, epoch=entry.epoch)
+        self.log.debug(
+            "%s: %s, now %s", shown([entry.move], self.names), entry.event.value, entry.after.value, epoch=entry.epoch
+        )
         slot = entry.move.slot
         if entry.event is Event.ANNOUNCE:
             self._under_way[slot] = self.clock()
@@ -148,9 +153,9 @@ class JournalLog:
         return level
 
 
-def shown(moves: Sequence[Move]) -> str:
+def shown(moves: Sequence[Move], names: UnitNames) -> str:
     """Return some moves in words."""
-    words = [f"slot {move.slot} from lane {move.source} to {move.target}" for move in moves[:_SHOWN]]
+    words = [f"{names.text(move.slot)} from lane {move.source} to {move.target}" for move in moves[:_SHOWN]]
     more = [f"{len(moves) - _SHOWN} more"] if len(moves) > _SHOWN else []
     reason = f" ({moves[0].reason})" if moves and moves[0].reason else ""
     return f"{', '.join([*words, *more])}{reason}"

@@ -19,7 +19,7 @@ from evenflow.errors import DamagedFileError, UnreachableError
 from evenflow.state.retrying import Retries, RetryingStorage
 from evenflow.state.storage import Durable, Storage, Write, storage_at
 
-FORMAT = 4
+FORMAT = 5
 _ALIGNED = 64
 
 _ADVICE = (
