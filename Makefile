@@ -3,6 +3,7 @@
 PYTHON ?= python3
 BOOTSTRAP := $(PYTHON) tools/bootstrap.py
 BIN := .venv/bin
+COSMIC_RAY := cosmic-ray==8.7.0  # not in the lock: only `make mutants` needs it
 # Spark would take java and python3 from PATH; give it the Java that `make java` found and our Python.
 WITH_SPARK = JAVA_HOME="$$($(BOOTSTRAP) java --home)" PYSPARK_PYTHON="$(CURDIR)/$(BIN)/python"
 
@@ -39,8 +40,9 @@ bench: setup ## how good and how fast decisions are (ARGS="--quick" is passed on
 papers: setup java ## the papers' experiments (ARGS="run AF-E1", "all --quick", "cross", "report"; a list without)
 	@$(WITH_SPARK) $(BIN)/python -m papers $(or $(ARGS),list)
 
-mutants: setup ## mutation testing (ARGS="engine --sample 10 --seed 1": a package, mutants of each module)
-	@$(BIN)/python tools/mutants.py $(or $(ARGS),engine --sample 10)
+mutants: setup ## mutation testing (ARGS="engine --sample 150 --seed 1": a package, mutants of it)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(COSMIC_RAY)
+	@$(BIN)/python tools/mutants.py $(or $(ARGS),engine --sample 150)
 
 lock: setup ## resolve requirements.lock again (ARGS=--upgrade for the newest versions)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
@@ -48,5 +50,5 @@ lock: setup ## resolve requirements.lock again (ARGS=--upgrade for the newest ve
 		--custom-compile-command "make lock" $(ARGS) pyproject.toml --output-file requirements.lock
 
 clean: ## remove .venv, caches and build products
-	@rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse
+	@rm -rf .venv build dist .mutants .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse
 	@find src papers tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -11,6 +11,8 @@ _SHARED = "spark"  # the fixture of the one Spark session
 
 # An example that is slow on a busy machine is no defect: no test here is judged by the clock.
 settings.register_profile("evenflow", deadline=None)
+# Mutation testing (`make mutants`) runs the tests again and again: few examples, and the same for every mutant.
+settings.register_profile("mutants", deadline=None, derandomize=True, max_examples=20, database=None)
 settings.load_profile("evenflow")
 
 
