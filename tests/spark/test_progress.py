@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from evenflow.lane.messages import Done, EpochLoad, SlotColumns
+from evenflow.spark.latencies import Latencies
 from evenflow.spark.progress import EpochTimes, Progress
 from evenflow.state import Advance, EpochRecord, LaneCommit
 
@@ -152,3 +153,28 @@ def test_an_epoch_of_an_earlier_run_is_none_of_ours() -> None:
     run = Run()
     run.publish(7, 100.0)
     assert run.progress.last is None
+
+
+def test_of_many_arrivals_some_are_kept_evenly_so_that_several_epochs_have_room() -> None:
+    run, many = Run(), tuple((90.0 + at / 10_000, 1.0) for at in range(100_000))
+    for epoch in range(3):
+        run.accept(epoch, at_s=100.0, rows=100_000, arrivals=many)
+        run.done(0, 101.0, **{f"e{epoch}": 50_000})
+        run.done(1, 101.0, **{f"e{epoch}": 50_000})
+        run.publish(epoch, 102.0)
+    for epoch in range(3):
+        assert run.progress.latency(epoch, epoch)["p50_s"] == pytest.approx(6.0, abs=0.1)
+        assert run.progress.latency(epoch, epoch)["max_s"] == pytest.approx(11.0)
+
+
+def test_of_many_epochs_the_newest_latencies_are_remembered() -> None:
+    run = Run()
+    run.progress._latencies = Latencies(200)
+    for epoch in range(150):
+        run.accept(epoch, at_s=100.0)
+        run.done(0, 101.0 if epoch < 50 else 102.0, **{f"e{epoch}": 10})
+        run.done(1, 101.0 if epoch < 50 else 102.0, **{f"e{epoch}": 10})
+        run.publish(epoch, 103.0)
+    assert run.progress.latency(0, 49) == {}
+    assert run.progress.latency(50, 50)["max_s"] == 2.0
+    assert run.progress.latency()["p50_s"] == 2.0

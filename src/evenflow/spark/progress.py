@@ -16,11 +16,11 @@ from evenflow.lane.messages import Done, EpochLoad, SlotColumns
 from evenflow.model import Epoch, LaneId, RoutingTable, SlotId
 from evenflow.model.balance import max_over_mean, spread
 from evenflow.model.slots import FloatArray, IntArray
+from evenflow.spark.latencies import Latencies
 from evenflow.state import Advance, EpochRecord
 
 _KEPT = 100  # as many as Spark's recentProgress keeps
-_LATENCIES = 20_000
-_STEPS = 20_000
+_STEPS = 4_000
 _SLOTS_OF_STEPS = 1 << 18  # that steps name in all
 
 
@@ -108,8 +108,7 @@ class Progress:
     _open: dict[Epoch, _Open] = field(default_factory=dict)
     _lanes: dict[LaneId, Done] = field(default_factory=dict)
     _slots: dict[LaneId, SlotColumns] = field(default_factory=dict)  # of each lane the newest, the newest at the end
-    _latency_s: dict[Epoch, list[tuple[float, float]]] = field(default_factory=dict)  # with the rows that had it
-    _latencies: int = 0
+    _latencies: Latencies = field(default_factory=Latencies)
     _steps: deque[Step] = field(default_factory=deque)
     _slots_of_steps: int = 0
     _published_s: float = 0.0  # when the newest epoch was published
@@ -178,7 +177,7 @@ class Progress:
                         "rows": sum(answer.state_rows for answer in self._lanes.values()),
                         "bytes": sum(answer.state_bytes for answer in self._lanes.values()),
                     },
-                    "latency": self._latency(epoch, epoch),
+                    "latency": self._latencies.percentiles(epoch, epoch),
                 }
             )
             self._published_s = times.published_s
@@ -198,12 +197,9 @@ class Progress:
     def _add(self, epoch: _Open, lane: LaneId, load: EpochLoad, now: float) -> None:
         epoch.lanes.setdefault(lane, LaneFigures()).add(load)
         arrivals = epoch.times.arrivals or ((epoch.times.began_s, float(epoch.record.rows)),)
-        share = load.rows / max(1, epoch.record.rows)
         if load.rows:
-            self._latency_s.setdefault(load.epoch, []).extend((now - at, rows * share) for at, rows in arrivals)
-            self._latencies += len(arrivals)
-        while self._latencies > _LATENCIES and len(self._latency_s) > 1:
-            self._latencies -= len(self._latency_s.pop(next(iter(self._latency_s))))
+            share = load.rows / max(1, epoch.record.rows)
+            self._latencies.add(load.epoch, now, arrivals, share, len(epoch.lanes))
 
     @property
     def steps(self) -> list[Step]:
@@ -233,9 +229,13 @@ class Progress:
             return self._recent[-1] if self._recent else None
 
     def latency(self, first: int = 0, last: int | None = None) -> dict[str, float]:
-        """Return percentiles of the latency over the epochs from `first` to `last`; empty if none is remembered."""
+        """Return percentiles of the time from a row's arrival to its commit, over the epochs from `first` to `last`.
+
+        A row arrives when its arrival column says so; without one, when its micro-batch begins. Empty if none of the
+        epochs is remembered.
+        """
         with self._lock:
-            return self._latency(first, last)
+            return self._latencies.percentiles(first, last)
 
     def lane_rows(self) -> list[dict[str, Any]]:
         """Return what each lane did last."""
@@ -287,29 +287,6 @@ class Progress:
             for lane, done in sorted(self._lanes.items())
             if lane in figures
         ]
-
-    def _latency(self, first: int, last: int | None) -> dict[str, float]:
-        """Return percentiles of the time from a row's arrival to its commit.
-
-        A row arrives when its arrival column says so; without one, when its micro-batch begins.
-        """
-        epochs = [first] if first == last else self._latency_s
-        chosen = [
-            (latency, max(1.0, rows))
-            for epoch in epochs
-            if first <= epoch and (last is None or epoch <= last)
-            for latency, rows in self._latency_s.get(epoch, ())
-        ]
-        if not chosen:
-            return {}
-        values, weights = np.array(chosen).T
-        order = np.argsort(values)
-        share = np.cumsum(weights[order]) / weights.sum()
-        percentile = {
-            f"p{level}_s": float(values[order][min(values.size - 1, int(np.searchsorted(share, level / 100)))])
-            for level in (50, 95, 99)
-        }
-        return {**percentile, "max_s": float(values.max())}
 
 
 def _event_time(record: EpochRecord) -> dict[str, str]:
