@@ -106,7 +106,7 @@ def fails(_key: tuple[Any, ...], _frames: Iterable[pd.DataFrame], state: GroupSt
 def test_an_error_names_the_key(bench: Bench) -> None:
     write_input(bench.place / "in", 0, bids(random.Random(1), 1))
     stateful = ef.keyed(bench.stream(), "auction").applyInPandasWithState(fails, "a long", "n long", "update", NONE)
-    with pytest.raises(Exception, match=r"key \(.*STATE_NOT_EXISTS"):
+    with pytest.raises(Exception, match=r"operator fails, key auction=\d+, slot \d, epoch 0: .*STATE_NOT_EXISTS"):
         bench.run(stateful.balance(lanes=2, slots=8))
 
 

@@ -45,6 +45,7 @@ class LaneConfig:
     publishes: bool = True  # False if no sink wants the outputs: then they are not written
     output: OutputFormat = ARROW  # what the sink takes best
     retry_s: float = PATIENCE_S  # for how long errors of the storage that may pass are tried again
+    operator_timeout_s: float | None = None  # how long a call of the user's code may take; None: for ever
 
     @property
     def units(self) -> tuple[StageUnits, ...]:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from evenflow.errors import OperatorError
+from evenflow.operators.under_way import in_epoch, under_way
 
 
 @contextmanager
@@ -16,7 +17,8 @@ def calling(operator: str, slot: int | None = None, key: str | None = None) -> I
     `sys.exit` in it must not end the lane, which would only be started again: it ends the query.
     """
     try:
-        yield
+        with under_way(operator, slot, key):
+            yield
     except OperatorError:
         raise
     except SystemExit as error:
@@ -32,7 +34,8 @@ def calling(operator: str, slot: int | None = None, key: str | None = None) -> I
 def at_epoch(epoch: int, stage: str | None = None) -> Iterator[None]:
     """Let what goes wrong in an operator say in which epoch, and in which of several stages."""
     try:
-        yield
+        with in_epoch(epoch):
+            yield
     except OperatorError as error:
         error.epoch, error.stage = epoch, stage
         raise

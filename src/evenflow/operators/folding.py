@@ -14,6 +14,7 @@ import pyarrow as pa
 from evenflow.errors import InputError
 from evenflow.operators.calling import calling, key_text
 from evenflow.operators.key_operator import KeyBatch, KeyChanges, KeyOperator
+from evenflow.operators.under_way import under_way
 
 _TYPES: tuple[tuple[type, pa.DataType], ...] = (  # in this order: a bool is an int, a datetime is a date
     (bool, pa.bool_()),
@@ -54,15 +55,20 @@ class Folding(KeyOperator):
         states = self._held(batch, names)
         rows = self._rows(batch)
         step, at = self._step, 0
+
+        def key() -> str:
+            values = batch.keys.slice(at, 1).to_pylist()[0]
+            return key_text(tuple(values), tuple(values.values()))
+
         try:
-            for at, (low, high) in enumerate(pairwise(batch.offsets.tolist())):
-                held = states[at]
-                for values in rows(low, high):
-                    held = step(held, *values)
-                states[at] = held
+            with under_way("fold", key=key):
+                for at, (low, high) in enumerate(pairwise(batch.offsets.tolist())):
+                    held = states[at]
+                    for values in rows(low, high):
+                        held = step(held, *values)
+                    states[at] = held
         except BaseException:
-            keys = batch.keys.slice(at, 1).to_pylist()[0]
-            with calling("fold", key=key_text(tuple(keys), tuple(keys.values()))):
+            with calling("fold", key=key()):
                 raise
         columns = self._split(states, names)
         return KeyChanges(columns, output=columns)

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from evenflow.errors import InputError, OperatorError
+from evenflow.errors import InputError
 from evenflow.model import Contents, Due, EpochTime
 from evenflow.model.slots import FloatArray, IntArray
 from evenflow.operators.base import GONE, HASH, LATEST, SLOT, Folded
+from evenflow.operators.calling import calling, key_text
 from evenflow.operators.clock import NeededTime
 from evenflow.operators.frames import Frames
 from evenflow.operators.key_groups import Key, groups_of, identities_of, plain_value
@@ -171,7 +172,7 @@ class KeyStates:
             began = self._clock()
             key = tuple(_key_value(column[low]) for column in key_columns)
             held = self._held.get(slot, {}).get(identity)
-            try:
+            with calling(self._operator.name, slot, key_text(self._keys, identity)):
                 state = self._operator.states.of(held, time)
                 answer = self._operator.function(key, iter((_as_alone(values.iloc[low:high]),)), state.given)
                 for frame in self._operator.states.frames(answer):
@@ -182,9 +183,6 @@ class KeyStates:
                     stored = state.after()
                     self._put(slot, identity, stored)
                     changes.append((slot, identity, stored))
-            except Exception as error:
-                problem = f"key {key!r}: {type(error).__name__}: {error}"
-                raise OperatorError(self._operator.name, slot, problem) from error
             busy[slot] += self._clock() - began
         return Folded(self._table(changes), self._conformed(outputs), np.array(output_slots, np.int64), busy)
 

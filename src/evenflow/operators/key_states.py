@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -13,7 +13,6 @@ from evenflow.errors import InputError, OperatorError
 from evenflow.model import Contents, Due, EpochTime
 from evenflow.model.signatures import takes
 from evenflow.model.slots import BoolArray, IntArray
-from evenflow.operators import arrays
 from evenflow.operators.arrays import fixed_dtype, is_variable, validity, values_of
 from evenflow.operators.base import GONE, HASH, LATEST, SLOT, Folded
 from evenflow.operators.calling import calling, key_text
@@ -25,8 +24,9 @@ from evenflow.operators.key_timers import KeyTimers, now_of
 from evenflow.operators.keyed_state import KeyedState, key_fields, state_schema_of
 from evenflow.operators.keys import check_keys, is_direct
 from evenflow.operators.returned import columns_of, marks_of, places_of
-from evenflow.operators.slot_order import by_slot
+from evenflow.operators.slot_order import by_slot, parts_by_slot
 from evenflow.operators.source import source_of
+from evenflow.operators.under_way import under_way
 
 _VERSION = b"version"  # in the metadata of state columns: that of the operator that wrote them
 _POSITIONS = np.int64(0xFFFFFFFF)
@@ -165,7 +165,7 @@ class KeyStates(KeyedState):
     # --- what the user's code does -------------------------------------------------------------------------------
 
     def fold(self, rows: pa.Table, slots: IntArray, time: EpochTime = LATEST) -> Folded:
-        return reduce(Folded.then, (self._fold(*part, time) for part in _parts(rows, slots)))
+        return reduce(Folded.then, (self._fold(*part, time) for part in parts_by_slot(rows, slots)))
 
     def _fold(self, rows: pa.Table, slots: IntArray, time: EpochTime) -> Folded:
         born = self._keys.index.rows
@@ -207,7 +207,7 @@ class KeyStates(KeyedState):
     def _called(self, function: Callable[[KeyBatch], Any], batch: KeyBatch) -> KeyChanges:
         """Call the user's code; an error names the key, if one of them alone makes it."""
         try:
-            with calling(self._name):
+            with calling(self._name), under_way(self._name, key=lambda: self._whose(batch)):
                 answer = function(batch)
         except OperatorError as error:
             if error.key is None and not isinstance(error.__cause__, MemoryError | SystemExit):
@@ -224,15 +224,20 @@ class KeyStates(KeyedState):
             half = len(batch) // 2
             for part in (batch.part(0, half), batch.part(half, len(batch))):
                 try:
-                    function(part)
+                    with under_way(self._name, key=self._whose(part)):
+                        function(part)
                 except Exception as again:  # noqa: BLE001 - whatever the user's code raises
                     error.__cause__, batch = again, part
                     break
             else:
                 return
-        key = tuple(batch.keys[name][0].as_py() for name in self._names)
-        with calling(self._name, key=key_text(self._names, key)):
+        with calling(self._name, key=self._whose(batch)):
             raise error.__cause__ or error
+
+    def _whose(self, batch: KeyBatch) -> str:
+        """Return the key of a batch as messages show it, or the first of several."""
+        key = key_text(self._names, tuple(batch.keys[name][0].as_py() for name in self._names))
+        return key if len(batch) == 1 else f"{key} or one of {len(batch) - 1} others"
 
     def _taken_in(self, rows: IntArray, batch: KeyBatch, returned: KeyChanges, fired: dict[str, BoolArray]) -> Folded:
         """Keep what was returned for the keys of some rows, which are sorted by slot; return what has changed."""
@@ -385,14 +390,3 @@ def _order(group: IntArray) -> IntArray:
     packed.sort()
     order: IntArray = packed & _POSITIONS
     return order
-
-
-def _parts(rows: pa.Table, slots: IntArray) -> Iterator[tuple[pa.Table, IntArray]]:
-    """Yield rows in parts of which each column fits one array, where slots can be told apart."""
-    if rows.nbytes <= arrays.JOINED or slots[0] == slots[-1]:
-        yield rows, slots
-        return
-    cut = int(np.searchsorted(slots, slots[len(slots) // 2]))
-    cut = cut or int(np.searchsorted(slots, slots[0], side="right"))
-    yield from _parts(rows.slice(0, cut), slots[:cut])
-    yield from _parts(rows.slice(cut), slots[cut:])

@@ -1,8 +1,8 @@
-"""Tables of rows or of state that are sorted by slot, joined into one."""
+"""Tables of rows or of state that are sorted by slot, joined into one or cut into parts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -31,3 +31,14 @@ def by_slot(parts: Sequence[tuple[pa.Table, IntArray]]) -> tuple[pa.Table, IntAr
     below = by_slot([(table.slice(0, at), part[:at]) for table, part, at in cuts if at])
     above = by_slot([(table.slice(at), part[at:]) for table, part, at in cuts if at < len(part)])
     return pa.concat_tables([below[0], above[0]]), np.concatenate([below[1], above[1]])
+
+
+def parts_by_slot(rows: pa.Table, slots: IntArray) -> Iterator[tuple[pa.Table, IntArray]]:
+    """Yield rows in parts of which each column fits one array, where slots can be told apart."""
+    if rows.nbytes <= arrays.JOINED or slots[0] == slots[-1]:
+        yield rows, slots
+        return
+    cut = int(np.searchsorted(slots, slots[len(slots) // 2]))
+    cut = cut or int(np.searchsorted(slots, slots[0], side="right"))
+    yield from parts_by_slot(rows.slice(0, cut), slots[:cut])
+    yield from parts_by_slot(rows.slice(cut), slots[cut:])

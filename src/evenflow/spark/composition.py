@@ -98,6 +98,7 @@ def started(stream: StatefulStream, settings: Settings) -> Query:
         query=log.query,
         output=outlet.form,
         retry_s=retries.patience_s,
+        operator_timeout_s=options.operator_timeout_s,
     )
     balancer = Balancer.restored(
         BalancerState(

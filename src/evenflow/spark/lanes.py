@@ -15,6 +15,7 @@ from pyspark import TaskContext
 from evenflow.lane import LaneConfig, LaneWorker
 from evenflow.lane.faults import Faults
 from evenflow.lane.messages import PROTOCOL, Done, Failed, FromLane, Hello, Stop, decode_to_lane, encode
+from evenflow.lane.watchdog import watchdog
 from evenflow.lane.wire import LaneEnd
 from evenflow.log import QueryLog, log_to_stderr_by_default
 from evenflow.state import Folder
@@ -58,7 +59,13 @@ def lane_task(config: LaneConfig, dial: Dial, incarnation: int) -> Callable[[int
             if hello.executor != _LOCAL:  # where the application has nobody to set up logging
                 log_to_stderr_by_default()
             log.info("attempt %s serves", hello.token)
-            with link.heartbeats(dial.heartbeat_s):
+
+            def tell(hung: Failed) -> None:
+                log.error("hangs: %s\n%s", hung.message, hung.detail)
+                with contextlib.suppress(OSError):
+                    link.send(encode(hung))
+
+            with link.heartbeats(dial.heartbeat_s), watchdog(config.operator_timeout_s, tell):
                 _serve(config, hello, link, log)
             log.info("attempt %s has ended", hello.token)
         yield config.lane

@@ -37,6 +37,7 @@ class BalanceOptions:
     handover: Handover = "at once"
     lane_timeout_s: float = LANE_TIMEOUT_S
     lane_grace_s: float = LANE_GRACE_S
+    operator_timeout_s: float | None = None
     balancer: BalancerOptions = BRAKES
 
     def __post_init__(self) -> None:
@@ -60,6 +61,11 @@ class BalanceOptions:
             raise InputError(
                 f"balance: lane_grace_s is a number of seconds, 0 or more, or math.inf to wait for ever, got "
                 f"{self.lane_grace_s:g}"
+            )
+        if self.operator_timeout_s is not None and not 0 < self.operator_timeout_s < math.inf:
+            raise InputError(
+                f"balance: operator_timeout_s is a number of seconds above 0, or None for no limit, got "
+                f"{self.operator_timeout_s:g}"
             )
         if self.handover not in get_args(Handover):
             raise InputError(

@@ -170,6 +170,7 @@ class StatefulStream:
         handover: Handover = "at once",
         lane_timeout_s: float = LANE_TIMEOUT_S,
         lane_grace_s: float = LANE_GRACE_S,
+        operator_timeout_s: float | None = None,
         window_epochs: int = BRAKES.window_epochs,
         settle_windows: int = BRAKES.settle_windows,
         warm_up_windows: int = BRAKES.warm_up_windows,
@@ -194,6 +195,7 @@ class StatefulStream:
         `handover`: a moving slot's old lane lets go "at once", or folds all input of before "at the timestamp" first.
         `lane_timeout_s`: seconds without a heartbeat after which a lane counts as lost and is started again elsewhere.
         `lane_grace_s`: seconds after which the others adopt a lost lane's slots; it gets a share when it is back.
+        `operator_timeout_s`: seconds that one call of your own code may take before the query ends with an error.
         `window_epochs`: epochs per load window, at least.
         `settle_windows`: windows not used after the start and after the loss of a lane.
         `warm_up_windows`: windows to see before the policy is asked for the first time.
@@ -211,6 +213,7 @@ class StatefulStream:
             "max_lag": max_lag,
             "lane_timeout_s": lane_timeout_s,
             "lane_grace_s": lane_grace_s,
+            "operator_timeout_s": operator_timeout_s,
         }
         numbers = fitted_options("balance", BalanceOptions, plain)
         brakes = {
