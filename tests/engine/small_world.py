@@ -1,16 +1,18 @@
 """A world small enough to look at every order of events in it: 2 lanes, 3 units, 3 epochs; the real engine and ledger.
 
     python -m tests.engine.small_world                             what the tests look at
-    python -m tests.engine.small_world --depth 14 --losses 2       deeper
+    python -m tests.engine.small_world --depth 6 --losses 2        deeper
 
-Events: the next epoch is accepted, a unit is asked to move, a lane answers its oldest work, or what it loads or writes
-in the background is ready, it is lost (also right after its last word, heard in one go), joins again, an attempt that
-was lost speaks all the same, a commit becomes durable. All orders are gone through, breadth first; two orders that lead
-to the same state are followed once. Each event is checked against what must always hold; and from every state at the
-bound all epochs can be finished if nobody is lost any more, so there is no deadlock before it.
+Events: the next epoch is accepted, with rows or as a tick, a unit is asked to move, a lane answers its oldest work, or
+what it loads or writes in the background is ready, it is lost (also right after its last word, heard in one go), is
+given up, joins again, an attempt that was lost speaks all the same, a commit becomes durable. All orders are gone
+through, breadth first; two orders that lead to the same state are followed once. Each event is checked against what
+must always hold; and from every state at the bound all epochs can be finished if nobody is lost any more, so there is
+no deadlock before it.
 
 State is played as the list of the epochs that were folded into it: a file holds such lists, and whoever loads a unit
-must end up with each epoch up to the committed version once, in order.
+must end up with each epoch up to the committed version once, in order. In a world of two stages units 0 and 1 feed unit
+2: it must get one row of each in every epoch, ticks excepted, whoever has put it out and however often.
 """
 
 from __future__ import annotations
@@ -21,14 +23,14 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
 
 from evenflow.control import Balancer, BalancerOptions
-from evenflow.engine import Accepted, Action, Asked, Commit, Committed, Engine, Event, Handover, Tell
+from evenflow.engine import Accepted, Action, Asked, Commit, Committed, Engine, Event, Handover, Tell, TimePassed
 from evenflow.engine.units import Place
 from evenflow.lane.events import Joined, Lost, Said
 from evenflow.lane.messages import (
@@ -50,7 +52,7 @@ from evenflow.lane.messages import (
     Work,
 )
 from evenflow.migration import strategy_named
-from evenflow.model import Move, RoutingTable
+from evenflow.model import Move, RoutingTable, StageUnits
 from evenflow.model.slots import IntArray
 from evenflow.policies import policy_named
 from evenflow.state import (
@@ -69,7 +71,9 @@ from evenflow.state import (
 from evenflow.state.ledger import Ledger
 
 UNITS, LANES, EPOCHS = 3, 2, 3
-OWNERS = (0, 0, 1)
+OWNERS = {1: (0, 0, 1), 2: (0, 1, 1)}  # by the number of stages
+STAGES = {1: (), 2: (StageUnits(0, 2), StageUnits(2, 1, fed_by=0))}
+GRACE_S = 1.0
 # What decides nothing, and what is the same object as another one that counts.
 _SKIPPED = {"balancer", "journal", "_records", "_loads", "hot_spots", "_absences", "_left_s", "_now_s", "_planner"}
 _SKIPPED |= {"lanes", "units", "handoffs"}
@@ -87,6 +91,9 @@ class Bounds:
     losses: int = 1
     handover: Handover = "at once"
     copy_ahead: bool = False
+    stages: int = 1
+    ticks: int = 0
+    gone: int = 0  # how often a lane that is lost is given up
     begin: tuple[Choice, ...] = ()  # what has happened before; both lanes are there and have loaded their units
 
 
@@ -94,8 +101,24 @@ class Bounds:
 MOVING: tuple[Choice, ...] = (("accept",), ("work", 0), ("durable",), ("work", 1), ("durable",), ("ask", 0))
 
 
+# Its source is two epochs behind, and lane 1 is not.
+LAGGING: tuple[Choice, ...] = (("accept",), ("accept",), *((("work", 1), ("durable",)) * 2), ("ask", 0))
+# The lane that is to get it, or that has it, is not there, and is given up in the next few events.
+LOST: tuple[Choice, ...] = (*MOVING, ("accept",), ("lose", 1))
 _HANDOVERS: tuple[Handover, ...] = ("at once", "at the timestamp")
-WORLDS = tuple(itertools.product(((), MOVING), _HANDOVERS, (False, True)))
+
+
+def _worlds() -> Iterator[Bounds]:
+    for begin, handover, copy_ahead in itertools.product(((), MOVING), _HANDOVERS, (False, True)):
+        yield Bounds(4 if begin else 3, 1, 1, handover, copy_ahead, begin=begin)
+    for stages, handover in itertools.product((1, 2), _HANDOVERS):
+        yield Bounds(3, 1, 1, handover, stages=stages, ticks=1, begin=LAGGING)
+        yield Bounds(3, 1, 2, handover, stages=stages, ticks=1, gone=1, begin=LOST)
+    for handover, copy_ahead in itertools.product(_HANDOVERS, (False, True)):
+        yield Bounds(3, 1, 1, handover, copy_ahead, stages=2, ticks=1, begin=MOVING)
+
+
+WORLDS = tuple(_worlds())  # what the tests look at
 
 
 class Records:
@@ -157,16 +180,30 @@ class World:
     history: list[EpochRecord] = field(default_factory=list)
     moves: int = 0
     losses: int = 0
+    ticks: int = 0
+    gone: int = 0
+    now_s: float = 0.0
+    adopted: set[int] = field(default_factory=set)  # units of a lane that was given up: others may have them at once
+    fed: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of a file for unit 2: who has put out a row
 
     def __post_init__(self) -> None:
         self.records = Records()
         self.balancer = Balancer(
-            RoutingTable(np.array(OWNERS), tuple(range(LANES))),
+            RoutingTable(np.array(OWNERS[self.bounds.stages]), tuple(range(LANES))),
             policy_named("static"),
             strategy_named("sudden"),
             BalancerOptions(copy_ahead_bytes=0 if self.bounds.copy_ahead else None),
         )
-        self.engine = Engine(self.records, self.balancer, self.bounds.handover, most_losses=1 << 30)
+        stages = STAGES[self.bounds.stages]
+        self.engine = Engine(
+            self.records,
+            self.balancer,
+            self.bounds.handover,
+            most_losses=1 << 30,
+            lane_grace_s=GRACE_S,
+            stages=stages,
+        )
+        self.of_source = stages[0].slots if stages else UNITS
         self._act(self.engine.start())
         for lane in range(LANES):
             self.do(("join", lane))
@@ -183,6 +220,11 @@ class World:
                     yield from self._ends(lane, attempt)
         if self.moves < self.bounds.moves:
             yield from (("ask", unit) for unit in range(UNITS))
+        if self.records.last_accepted + 1 < EPOCHS and self.ticks < self.bounds.ticks:
+            yield ("tick",)
+        there = [attempt for attempt in self.lanes.values() if attempt is not None]
+        if self.gone < self.bounds.gone and there and len(there) < len(self.lanes):
+            yield ("give up",)
         yield from (("late word", at) for at, attempt in enumerate(self.fenced) if attempt.late is not None)
 
     def good_choices(self) -> Iterator[Choice]:
@@ -224,8 +266,16 @@ class World:
             self._durable()
         elif kind == "join":
             self._join(*about)
-        elif kind == "accept":
-            self._accept()
+        elif kind in {"accept", "tick"}:
+            self._accept(with_rows=kind == "accept")
+        elif kind == "give up":
+            self.gone += 1
+            self.now_s += GRACE_S
+            given_up = [lane for lane, attempt in self.lanes.items() if attempt is None]
+            owners = self.balancer.table.owners.tolist()
+            self.adopted |= {unit for unit, owner in enumerate(owners) if owner in given_up}
+            self.adopted |= {life.move.slot for life in self.balancer.in_flight if life.move.target in given_up}
+            self._handle(TimePassed())
         elif kind == "ask":
             self._ask(*about)
         elif kind == "late word":
@@ -280,30 +330,35 @@ class World:
         self.balancer.request([Move(unit, source, 1 - source)])
         self._handle(Asked())
 
-    def _accept(self) -> None:
+    def _accept(self, *, with_rows: bool) -> None:
+        self.ticks += not with_rows
         epoch = self.records.last_accepted + 1
         message, table = self.balancer.next_epoch(epoch), self.balancer.table
         segments = tuple(
             Segment(lane, at, mine.size, tuple(mine.tolist()), (1,) * mine.size)
             for at, lane in enumerate(table.lanes)
-            if (mine := table.slots_of(lane)).size
+            if (mine := self._of_source(table.slots_of(lane))).size
         )
         record = EpochRecord(
             epoch=epoch,
-            batch=epoch,
+            batch=sum(not record.tick for record in self.history) - (not with_rows),
+            tick=not with_rows,
             table_version=table.version,
             lanes=table.lanes,
             owners=tuple(table.owners.tolist()),
             moves=tuple((move.slot, move.source, move.target) for move in message.moves),
-            blocks=(Block(FileRef(block_name(epoch, "a", 0), 1, 0), segments),),
+            blocks=(Block(FileRef(block_name(epoch, "a", 0), 1, 0), segments),) if with_rows else (),
             watermarks=(),
-            rows=UNITS,
+            rows=self.of_source if with_rows else 0,
             accepted_at_s=0.0,
         )
         self.records.ledger.check_record(record)
         self.records.ledger.accept(record)
         self.history.append(record)
         self._handle(Accepted(record))
+
+    def _of_source(self, units: IntArray) -> IntArray:
+        return units[units < self.of_source]
 
     # --- what lanes do -------------------------------------------------------------------------------------------
 
@@ -329,7 +384,7 @@ class World:
                 before = attempt.held[unit]
                 assert len(before) - 1 == advance.since, f"unit {unit} is at {before}, told from {advance.since}"
                 new = tuple(each.epoch for each in work.inputs if advance.since < each.epoch <= advance.version)
-                assert all(_rows_of(work, epoch).count(unit) == 1 for epoch in new), f"the rows of {unit} in {work}"
+                self._check_rows(work, unit, new)
                 attempt.held[unit] = before + new
                 self.files[name, unit, advance.version] = (advance.since, new)
                 changes.append((unit, units.index(unit), 1, 1))
@@ -345,11 +400,32 @@ class World:
             (Changes(FileRef(name, 1, 0), tuple(sorted(changes))),) if units else (),
             (),
             tuple(snapshots),
+            self._feeds(work, lane, name),
         )
         size = len(units)
         columns = SlotColumns(tuple(units), (1,) * size, (0.1,) * size, (1,) * size)
         loads = tuple(EpochLoad(each.epoch, columns, 1, 1.0) for each in work.inputs)
         return Done(commit, loads, 0.0, 0, 0)
+
+    def _feeds(self, work: Work, lane: int, name: str) -> tuple[tuple[int, Block], ...]:
+        """Put out a row for unit 2 per unit of the first stage and epoch with rows; a file for each epoch."""
+        found = []
+        for each in work.inputs if self.bounds.stages > 1 and work.advances else ():
+            units = tuple(
+                unit
+                for advance in work.advances
+                if advance.since < each.epoch <= advance.version and self._has_rows(each.epoch)
+                for unit in advance.slots
+                if unit < self.of_source
+            )
+            if units:
+                file = FileRef(f"{name}.{each.epoch}", 1, 0)
+                self.fed[file.name] = units
+                found.append((each.epoch, Block(file, (Segment(lane, 0, len(units), (2,), (len(units),)),))))
+        return tuple(found)
+
+    def _has_rows(self, epoch: int) -> bool:
+        return not self.history[epoch].tick
 
     def _loads(self, attempt: Attempt) -> FromLane | None:
         message = attempt.coming.popleft()
@@ -396,7 +472,7 @@ class World:
     # --- the shell -----------------------------------------------------------------------------------------------
 
     def _handle(self, *events: Event) -> None:
-        self._act(self.engine.handle(events, 0.0))
+        self._act(self.engine.handle(events, self.now_s))
 
     def _act(self, actions: Sequence[Action]) -> None:
         for action in actions:
@@ -439,12 +515,22 @@ class World:
             if isinstance(message, Adopt) and handed is not None and entry.prepared is None:
                 assert entry.snapshot == handed, f"{entry} is not loaded from {handed}"
 
+    def _check_rows(self, work: Work, unit: int, epochs: Folded) -> None:
+        """Each epoch with rows has one for the unit; for one that is fed, one of each unit that feeds it."""
+        for epoch in epochs:
+            files = _files_of(work, epoch, unit)
+            came = files if unit < self.of_source else [of for name in files for of in self.fed[name]]
+            expected = 0 if not self._has_rows(epoch) else 1 if unit < self.of_source else self.of_source
+            assert len(came) == len(set(came)) == expected, f"unit {unit} gets {came} in epoch {epoch} of {work}"
+
     def _check_work(self, attempt: Attempt, work: Work) -> None:
         """A unit is folded by who is to serve it at that epoch or later, and by one present attempt at a time."""
         for advance in work.advances:
             for unit in advance.slots:
                 later = {record.owners[unit] for record in self.history if record.epoch >= advance.version}
-                assert attempt.hello.lane in later, f"{attempt.hello.token} folds unit {unit} past its move: {work}"
+                assert unit in self.adopted or attempt.hello.lane in later, (
+                    f"{attempt.hello.token} folds unit {unit} past its move: {work}"
+                )
         mine = {unit for advance in work.advances for unit in advance.slots}
         for other in self.lanes.values():
             works = [told for told in other.works if isinstance(told, Work)] if other is not None else []
@@ -482,14 +568,15 @@ class World:
             self.committing,
             tuple(self.owed),
             frozen(self.handed),
-            (self.moves, self.losses),
+            frozen(self.records.ledger.fed),
+            (self.moves, self.losses, self.ticks, self.gone, tuple(record.tick for record in self.history)),
         )
 
 
-def _rows_of(work: Work, epoch: int) -> list[int]:
-    """Return the units of which a work folds rows of an epoch, as often as it does."""
+def _files_of(work: Work, epoch: int, unit: int) -> list[str]:
+    """Return the files from which a work takes rows of an epoch for a unit, as often as it does."""
     parts = (part for each in work.inputs if each.epoch == epoch for part in each.parts)
-    return [unit for part in parts for unit in (part.segment.slots if part.slots is None else part.slots)]
+    return [part.file.name for part in parts if unit in (part.segment.slots if part.slots is None else part.slots)]
 
 
 def frozen(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
@@ -586,14 +673,13 @@ def finish(world: World, known: set[Any]) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="every order of events in a small world")
-    parser.add_argument("--depth", type=int, default=Bounds.depth)
-    parser.add_argument("--moves", type=int, default=Bounds.moves)
-    parser.add_argument("--losses", type=int, default=Bounds.losses)
-    options = parser.parse_args()
-    for begin, handover, copy_ahead in WORLDS:
+    parser.add_argument("--depth", type=int, help="events after the beginning of each world")
+    parser.add_argument("--moves", type=int)
+    parser.add_argument("--losses", type=int)
+    told = {name: value for name, value in vars(parser.parse_args()).items() if value is not None}
+    for world in WORLDS:
         began = time.perf_counter()
-        moves = options.moves + (begin is MOVING)
-        bounds = Bounds(options.depth, moves, options.losses, handover, copy_ahead, begin)
+        bounds = replace(world, **told)
         sys.stdout.write(f"{bounds}: {explore(bounds)}, {time.perf_counter() - began:.1f} s\n")
         sys.stdout.flush()
 
