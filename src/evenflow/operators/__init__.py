@@ -3,6 +3,7 @@
 ::
 
     rows ──▶ keys (whose row?) ──▶ columns (fold in place) ──▶ changed state rows, output rows     Aggregate
+    rows ──▶ keys ──▶ rows of keys that are new            ──▶ new state rows, output rows         Dedup
     rows ──▶ keys ──▶ one call of the user's code for all  ──▶ changed state rows, output rows     ApplyKeys
     rows ──▶ one call of the user's code per slot          ──▶ changed state objects, output rows  Apply
 """
@@ -10,6 +11,7 @@
 from evenflow.operators.aggregate import Aggregate
 from evenflow.operators.apply import Apply, SlotOperator
 from evenflow.operators.base import GONE, HASH, LATEST, SLOT, Folded, Operator, Resident
+from evenflow.operators.dedup import Dedup
 from evenflow.operators.functions import Agg
 from evenflow.operators.key_operator import KeyBatch, KeyChanges, KeyOperator
 from evenflow.operators.key_states import ApplyKeys
@@ -25,6 +27,7 @@ __all__ = [
     "Aggregate",
     "Apply",
     "ApplyKeys",
+    "Dedup",
     "Folded",
     "KeyBatch",
     "KeyChanges",

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everyone knows i
 from pyspark.sql.types import NumericType, StructType
 
 from evenflow.errors import InputError
-from evenflow.operators import Aggregate, Operator
+from evenflow.operators import Aggregate, Dedup, Operator
 from evenflow.spark.internals import Expression, column_text, expressions_of, output_of
 from evenflow.spark.watermarks import has_mark
 
@@ -178,7 +178,8 @@ _COMPARING = ("min", "max", "min_by", "max_by", "collect_set", "count_distinct",
 def refuse_types(schema: StructType, keys: Sequence[str], operator: Operator) -> None:
     """Refuse windows and event times as keys, and text that is compared by other rules than byte by byte."""
     for key in keys:
-        if has_mark(schema[key]) and _WINDOW not in (schema[key].metadata or {}):
+        forgets = isinstance(operator, Dedup)
+        if has_mark(schema[key]) and not forgets and _WINDOW not in (schema[key].metadata or {}):
             raise InputError(
                 f"keyed: {key!r} has a watermark (withWatermark), and the state of times that are over would never be "
                 f"dropped: if it is to stay, take the mark off, df.withMetadata({key!r}, {{}})"

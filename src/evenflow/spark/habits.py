@@ -10,7 +10,7 @@ from evenflow.errors import MissingNameError
 
 _OWN_STATE = "state of your own is kept by apply(operator), one call per slot and epoch; see ef.SlotOperator"
 _PROCESSOR = f"it is not there yet: use applyInPandasWithState(...); or {_OWN_STATE}"
-_FIRST_ROWS = "the first row of a key is agg(x=ef.first('x')); or use Spark's own df.dropDuplicates before keyed()"
+_FIRST_ROWS = "the keys are those of keyed(...): ef.keyed(df, 'user').dedup()"
 _NO_JOIN = "joins of keyed streams are not there yet: join before keyed(), with Spark's own join"
 
 _OF_KEYED = {
@@ -25,7 +25,7 @@ _OF_KEYED = {
     "session": "the Spark session is that of the stream: df.sparkSession",
     "dropDuplicates": _FIRST_ROWS,
     "drop_duplicates": _FIRST_ROWS,
-    "dropDuplicatesWithinWatermark": "event time is not there yet: use Spark's own, before keyed()",
+    "dropDuplicatesWithinWatermark": "it is dedup(within='1 hour'), with the delay of the watermark or another span",
     "withWatermark": "it comes before keyed(): ef.keyed(df.withWatermark('at', '10 seconds'), ...)",
     "balance": "say first what to keep per key: agg(...) or apply(...)",
     "writeStream": "say first what to keep per key: agg(...) or apply(...)",

@@ -23,6 +23,7 @@ from evenflow.policies import DEFAULT_POLICY, Policy, policy_of
 from evenflow.spark.aggregates import bound, named_aggregates
 from evenflow.spark.columns import Chosen, StreamColumns, refuse_types, told_by_spark
 from evenflow.spark.declared import running
+from evenflow.spark.dedup import dedup_of
 from evenflow.spark.group_state import group_states
 from evenflow.spark.habits import missing_of_keyed, missing_of_stateful
 from evenflow.spark.internals import arrow_schema, refuse_spark_connect
@@ -96,6 +97,16 @@ class KeyedStream:
         """Keep state of your own: per key, columnar, see `KeyOperator`; or per slot, see `SlotOperator`."""
         wrapped = running(operator)
         return self._with(wrapped, self.columns.wanted("apply", wrapped.columns(), self.key_columns))
+
+    def dedup(self, within: str | None = None, on: str | None = None) -> StatefulStream:
+        """Pass the first row of each key and drop the others, as `df.dropDuplicates([keys])` does.
+
+        Keys are kept for ever, unless one of them has a watermark (`withWatermark`): then until the watermark has
+        reached its time. `within="1 hour"`: a key is forgotten once the watermark is an hour past its first row, and
+        the next row passes again. If that is the delay of the watermark, it is `df.dropDuplicatesWithinWatermark`.
+        `on` names the time, where not just one column has a watermark.
+        """
+        return self._with(*dedup_of(self.columns, self.key_columns, within, on))
 
     def fold(
         self, init: Any, step: Callable[..., Any], *, state: str | pa.Schema | None = None, arrays: bool = False

@@ -9,6 +9,7 @@ from evenflow.spark.internals.plans import (
     expressions_of,
     has_watermark,
     heard_by_spark,
+    interval_us,
     output_of,
 )
 from evenflow.spark.internals.rows import (
@@ -59,6 +60,7 @@ __all__ = [
     "has_watermark",
     "heard_by_spark",
     "hide_progress_bar",
+    "interval_us",
     "is_local",
     "master_of",
     "output_of",

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everyone knows i
 
 from evenflow.model import Heard
 
+_DAY_US = 86_400_000_000
 _MARKS = "EventTimeWatermark"  # by withWatermark, in a plan
 
 
@@ -44,6 +45,14 @@ def _nodes(plan: Any) -> Iterator[tuple[str, Any]]:
     children = plan.children()
     for at in range(children.size()):
         yield from _nodes(children.apply(at))
+
+
+def interval_us(text: str) -> int:
+    """Return how long an interval such as "10 minutes" is, in microseconds; Spark has no months in windows."""
+    context = cast("Any", SparkContext._active_spark_context)  # noqa: SLF001 - the one there is
+    interval = context._jvm.org.apache.spark.sql.catalyst.util.IntervalUtils.fromIntervalString(text)  # noqa: SLF001
+    days, clock = int(interval.extractAsPeriod().getDays()), interval.extractAsDuration()
+    return days * _DAY_US + int(clock.getSeconds()) * 1_000_000 + int(clock.getNano()) // 1000
 
 
 # --- what a Column says ------------------------------------------------------------------------------------------
