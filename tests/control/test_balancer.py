@@ -1130,6 +1130,25 @@ class TestJournal:
         assert [entry.epoch for entry in journal] == [0, 6, 7, 8]
         assert journal.dropped == {"Entry": 5}
 
+    def test_a_plan_counts_for_the_moves_that_it_names(self) -> None:
+        journal, moves = Journal(keep=10), tuple(Move(slot, 0, 1) for slot in range(4))
+        for epoch in range(5):
+            journal.record(Requested(epoch, moves))
+        assert [entry.epoch for entry in journal] == [3, 4]
+        assert journal.dropped == {"Requested": 3}
+
+    def test_one_that_is_too_large_is_kept_all_the_same(self) -> None:
+        journal = Journal(keep=3)
+        journal.record(Requested(0, tuple(Move(slot, 0, 1) for slot in range(4))))
+        assert len(journal) == 1
+
+    def test_what_was_ignored_is_kept_for_a_shorter_while(self) -> None:
+        journal = Journal(keep=40)
+        for epoch in range(50):
+            journal.record(ReportIgnored(epoch, 0, epoch, "late"))
+            journal.record(PhaseChanged(epoch, Move(0, 0, 1), Event.ANNOUNCE, Phase.PLANNED, Phase.ANNOUNCED))
+        assert (len(journal.of(ReportIgnored)), len(journal.of(PhaseChanged))) == (5, 40)
+
 
 class TestOptions:
     @pytest.mark.parametrize(

@@ -162,6 +162,7 @@ class LanesChanged(Entry):
 AnyEntry = TypeVar("AnyEntry", bound=Entry)
 
 _OF_QUERY = 2_000  # entries of a kind
+_ASIDE = 8  # as many as one entry weigh those that explain a gap, and no decision: they come in swarms
 _SLOTS_OF_QUERY = 1 << 18
 
 
@@ -169,6 +170,7 @@ _SLOTS_OF_QUERY = 1 << 18
 class Journal:
     """Keeps the newest `keep` entries of each kind in order, and the newest load windows, of `keep_slots` slots in all.
 
+    An entry that names many moves counts for as many: a plan may move all slots there are.
     Windows are for replaying (`evenflow simulate --replay`) and planning again; entries tell what was made of them.
     What comes with every epoch does not push out what comes with a move; `dropped` counts what is not kept any more.
     """
@@ -179,6 +181,7 @@ class Journal:
     heard: Callable[[Entry], None] = lambda _entry: None  # is told of every entry
     dropped: Counter[str] = field(default_factory=Counter)  # by kind
     _entries: dict[type[Entry], deque[tuple[int, Entry]]] = field(default_factory=dict)  # numbered as they came
+    _weights: Counter[type[Entry]] = field(default_factory=Counter)  # of what is kept
     _count: int = 0
     _windows: deque[tuple[LoadWindow, RoutingTable]] = field(default_factory=deque)
 
@@ -190,11 +193,14 @@ class Journal:
     def record(self, entry: Entry) -> None:
         """Add one entry."""
         kind = type(entry)
-        kept = self._entries.setdefault(kind, deque(maxlen=self.keep))
-        if len(kept) == self.keep:
-            self.dropped[kind.__name__] += 1
+        kept = self._entries.setdefault(kind, deque())
         kept.append((self._count, entry))
         self._count += 1
+        self._weights[kind] += _weight(entry)
+        while self._weights[kind] > self.keep and len(kept) > 1:
+            _, oldest = kept.popleft()
+            self._weights[kind] -= _weight(oldest)
+            self.dropped[kind.__name__] += 1
         self.heard(entry)
 
     def keep_window(self, window: LoadWindow, table: RoutingTable) -> None:
@@ -227,6 +233,13 @@ class Journal:
     def __len__(self) -> int:
         """Return the number of entries kept."""
         return sum(map(len, self._entries.values()))
+
+
+def _weight(entry: Entry) -> int:
+    """Return for how many entries one counts."""
+    if isinstance(entry, WindowDropped | ReportIgnored | AckIgnored):
+        return _ASIDE
+    return max(1, len(entry.moves)) if isinstance(entry, Decided | Refused | Requested | StepWaits) else 1
 
 
 def _plain(entry: Entry) -> dict[str, Any]:
