@@ -12,6 +12,7 @@ from evenflow.operators.aggregate import Aggregate
 from evenflow.operators.apply import Apply, SlotOperator
 from evenflow.operators.base import GONE, HASH, LATEST, SLOT, Folded, Operator, Resident
 from evenflow.operators.dedup import Dedup
+from evenflow.operators.expiring import ExpiringAggregate
 from evenflow.operators.functions import Agg
 from evenflow.operators.key_operator import KeyBatch, KeyChanges, KeyOperator
 from evenflow.operators.key_states import ApplyKeys
@@ -28,6 +29,7 @@ __all__ = [
     "Apply",
     "ApplyKeys",
     "Dedup",
+    "ExpiringAggregate",
     "Folded",
     "KeyBatch",
     "KeyChanges",

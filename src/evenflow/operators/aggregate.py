@@ -163,7 +163,11 @@ class AggregateState(KeyedState):
                 values = self._values(rows, agg.columns)
                 counting = block if agg.condition is None else self._only(block, rows, agg.condition)
                 column.fold(counting, None if values is None else counting.of(values))
+        self._absorbed(block, rows, time)
         return block.touched
+
+    def _absorbed(self, block: Block, rows: pa.Table, time: EpochTime) -> None:
+        """Note what else is kept of rows that were folded: nothing here."""
 
     def _values(self, rows: pa.Table, names: tuple[str, ...]) -> pa.Array | None:
         """Return the values of an aggregate: of one over several columns as structs, of one over none None."""
@@ -192,6 +196,7 @@ class AggregateState(KeyedState):
 
     def _read(self, rows: IntArray) -> tuple[pa.Table, pa.Table]:
         state, held = self._state(rows)
-        results = [column.results(arrays) for column, arrays in zip(self._columns, held, strict=True)]
+        of_columns = held[: len(self._columns)]  # operators that are made of aggregates may hold more
+        results = [column.results(arrays) for column, arrays in zip(self._columns, of_columns, strict=True)]
         keys = (state[name] for name in self._keys.kinds)
         return state, pa.table([*keys, *results], self._output_schema)

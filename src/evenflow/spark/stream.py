@@ -24,6 +24,7 @@ from evenflow.spark.aggregates import bound, named_aggregates
 from evenflow.spark.columns import Chosen, StreamColumns, refuse_types, told_by_spark
 from evenflow.spark.declared import running
 from evenflow.spark.dedup import dedup_of
+from evenflow.spark.expiring import expiring
 from evenflow.spark.group_state import group_states
 from evenflow.spark.habits import missing_of_keyed, missing_of_stateful
 from evenflow.spark.internals import arrow_schema, refuse_spark_connect
@@ -167,6 +168,17 @@ class StatefulStream:
     def stages(self) -> tuple[Stage, ...]:
         """All stages, the first one's rows come from the stream."""
         return (Stage(self.operator, self.schema, self.keys), *self.later)
+
+    def expire(self, after: str, on: str | None = None) -> StatefulStream:
+        """Let keys of running aggregates go that have had no rows for so long: `expire(after="7 days")`.
+
+        By processing time, or by the watermark, where `on` names the column with the event time. Nothing is put out
+        when a key goes; its next row starts afresh.
+        """
+        operator, more = expiring(self.stream, self.schema.names, self.operator, after, on)
+        selected = (*self.selected, *more)
+        schema = arrow_schema(self.stream.select(*selected).schema)
+        return replace(self, selected=selected, schema=schema, operator=operator)
 
     def balance(  # noqa: PLR0913 - all by name, all with defaults
         self,
