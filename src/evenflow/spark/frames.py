@@ -18,6 +18,7 @@ from evenflow.errors import InputError
 from evenflow.operators import Apply, Operator
 from evenflow.operators.group_state import GroupStates
 from evenflow.operators.output import check_columns
+from evenflow.operators.processor import Processing
 from evenflow.spark.internals import arrow_column, arrow_schema, pandas_series, spark_schema
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _BY_NAME = "spark.sql.legacy.execution.pandas.groupedMap.assignColumnsByName"
 
 def seen_in(spark: SparkSession, operator: Operator, schema: pa.Schema, keys: tuple[str, ...]) -> Operator:
     """Return an operator as it runs in a session: user code sees rows as Spark would show them there."""
-    if not isinstance(operator, Apply | GroupStates):
+    if not isinstance(operator, Apply | GroupStates | Processing):
         return operator
     return operator.seeing(SparkFrames.of(spark, schema, operator.output_schema(schema, keys)))
 

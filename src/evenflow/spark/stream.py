@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, cast
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, GroupedData
+from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import StructType
 
 from evenflow.control import BalancerOptions
@@ -30,6 +31,7 @@ from evenflow.spark.habits import missing_of_keyed, missing_of_stateful
 from evenflow.spark.internals import arrow_schema, refuse_spark_connect
 from evenflow.spark.lane_links import LANE_TIMEOUT_S
 from evenflow.spark.options import BRAKES, MAX_LAG, PATIENCE, BalanceOptions
+from evenflow.spark.processors import processing
 from evenflow.spark.route import ARRIVAL, Exchange
 from evenflow.spark.writer import StreamWriter
 
@@ -133,6 +135,22 @@ class KeyedStream:
         columns = tuple(self.columns.names)
         operator = group_states(func, outputStructType, stateStructType, outputMode, timeoutConf, columns)
         return self._with(operator, self.columns.wanted("applyInPandasWithState", None, self.key_columns))
+
+    def transformWithState(  # noqa: N802, PLR0913, PLR0917 - Spark's names
+        self,
+        statefulProcessor: StatefulProcessor,
+        outputStructType: StructType | str,
+        outputMode: str,
+        timeMode: str,
+        initialState: GroupedData | None = None,
+        eventTimeColumnName: str = "",
+    ) -> StatefulStream:
+        """Call a processor for each key with rows and for timers that are due, as Spark's own call of this name."""
+        who, schema = "transformWithState", self.columns.stream.schema
+        operator = processing(
+            who, statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName, schema
+        )
+        return self._with(operator, self.columns.wanted(who, None, self.key_columns))
 
     def __getattr__(self, name: str) -> NoReturn:
         """Say what to use instead of a name that is not there."""

@@ -12,6 +12,7 @@ from evenflow.spark.internals.plans import (
     interval_us,
     output_of,
 )
+from evenflow.spark.internals.processors import SparkProcessor
 from evenflow.spark.internals.rows import (
     StateFrame,
     arrow_column,
@@ -45,6 +46,7 @@ __all__ = [
     "CallerJobs",
     "Expression",
     "InterruptedBySpark",
+    "SparkProcessor",
     "SparkStates",
     "StateFrame",
     "ViewInMemory",
