@@ -40,6 +40,7 @@ class Cell(NamedTuple):
 
 
 Cells = dict[Any, Cell]
+_Row = tuple[int, Key, str | None, Any, bytes | None, int | None]
 _NO_CELLS: Mapping[Any, Cell] = MappingProxyType({})
 
 
@@ -165,7 +166,7 @@ class KeyVariables:
 
     def changes(self) -> pa.Table:
         """Return the cells that have changed since this was asked last, as they are now, and tombstones."""
-        rows = []
+        rows: list[_Row] = []
         for (slot, key, name, entry), cells in sorted(self._changed.items(), key=_slot_of):
             cell = cells.get(entry)
             if cell is None:
@@ -243,7 +244,7 @@ class KeyVariables:
             if not variables:
                 del keys[key]
 
-    def _table(self, rows: Sequence[tuple[int, Key, str | None, Any, bytes | None, int | None]]) -> pa.Table:
+    def _table(self, rows: Sequence[_Row]) -> pa.Table:
         slots, found, names, entries, values, ends = zip(*rows, strict=True) if rows else ((),) * 6
         keys = [[plain_value(key[at]) for key in found] for at in range(len(self._names))]
         stored = [None if entry is None else pickle.dumps(entry, pickle.HIGHEST_PROTOCOL) for entry in entries]

@@ -105,17 +105,14 @@ class Processing:
         return None
 
     def output_modes(self) -> tuple[str, ...]:
-        return (self.mode,)
+        return ("update", "append") if self.mode == "update" else ("append", "update")  # Spark takes both
 
     def uses_event_time(self) -> bool:
         return self.clock == "event"
 
     def in_mode(self, mode: str) -> Processing:
-        if mode != self.mode:
-            raise InputError(
-                f"writeStream: {self.call} in {self.mode} mode is not supported with outputMode({mode!r}): both must "
-                f"be the same"
-            )
+        if mode == "complete":
+            raise InputError(f"writeStream: complete mode needs aggregates; {self} only knows the rows of each epoch")
         return self
 
     def contents(self, schema: pa.Schema, keys: tuple[str, ...]) -> Contents:
@@ -189,10 +186,10 @@ class ProcessedKeys:
         """Call the processor for timers that are due by Spark's rule, and let go what has outlived its time."""
         clock = self._operator.clock
         if clock == "none":
-            self._close(time)
+            self._close()
             return None
-        now_us = time.processing_us if clock == "processing" else time.before_us
-        due = [] if now_us is None else self._state.due_timers(slots, now_us // 1000)
+        now_us = time.processing_us if clock == "processing" else time.before_us or 0  # Spark's without a watermark
+        due = self._state.due_timers(slots, now_us // 1000)
         output, homes = self._operator.output.empty_table(), list[int]()
         if due:
             running = self._ready(time)
@@ -207,7 +204,7 @@ class ProcessedKeys:
                             raise
                     self._state.remove(TIMERS, at_ms)
             output = self._put_out(running)
-        self._close(time)
+        self._close()
         if clock == "processing":
             self._state.now_ms = time.processing_us // 1000
             self._state.expire(slots)
@@ -246,14 +243,14 @@ class ProcessedKeys:
     def _ready(self, time: EpochTime) -> Running:
         """Return the processor of an epoch."""
         if self._running is None or self._epoch != time.epoch:
-            self._close(time)
+            self._close()
             self._state.now_ms = time.processing_us // 1000
             with calling(self._name):
                 self._running = self._operator.processor.start(self._state, time, self._frames, self._keys)
             self._epoch = time.epoch
         return self._running
 
-    def _close(self, time: EpochTime) -> None:  # noqa: ARG002 - whatever epoch it is of
+    def _close(self) -> None:
         running, self._running = self._running, None
         if running is not None:
             with calling(self._name):

@@ -8,14 +8,12 @@ from pyspark.sql import DataFrame
 
 from evenflow.errors import MissingNameError
 
-_OWN_STATE = "state of your own is kept by apply(operator), one call per slot and epoch; see ef.SlotOperator"
 _FIRST_ROWS = "the keys are those of keyed(...): ef.keyed(df, 'user').dedup()"
 _NO_JOIN = "joins of keyed streams are not there yet: join before keyed(), with Spark's own join"
 
 _OF_KEYED = {
     "applyInPandas": "use apply(operator) with frame = 'pandas'; see ef.SlotOperator",
     "applyInArrow": "use apply(operator); see ef.SlotOperator",
-    "transformWithStateInPandas": "it is not there yet: use transformWithState(...), which gets rows and is faster",
     "cogroup": _NO_JOIN,
     "join": _NO_JOIN,
     "pivot": "write an aggregate per value: agg(a=ef.sum(F.when(F.col('kind') == 'a', F.col('price'))))",

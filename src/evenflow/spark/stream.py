@@ -8,7 +8,7 @@ from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, GroupedData
-from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructType
 
 from evenflow.control import BalancerOptions
@@ -146,11 +146,21 @@ class KeyedStream:
         eventTimeColumnName: str = "",
     ) -> StatefulStream:
         """Call a processor for each key with rows and for timers that are due, as Spark's own call of this name."""
-        who, schema = "transformWithState", self.columns.stream.schema
-        operator = processing(
-            who, statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName, schema
-        )
-        return self._with(operator, self.columns.wanted(who, None, self.key_columns))
+        given = statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName
+        return self._processed("transformWithState", given, in_frames=False)
+
+    def transformWithStateInPandas(  # noqa: N802, PLR0913, PLR0917 - Spark's names
+        self,
+        statefulProcessor: StatefulProcessor,
+        outputStructType: StructType | str,
+        outputMode: str,
+        timeMode: str,
+        initialState: GroupedData | None = None,
+        eventTimeColumnName: str = "",
+    ) -> StatefulStream:
+        """Do what `transformWithState` does with a processor that takes and returns pandas frames."""
+        given = statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName
+        return self._processed("transformWithStateInPandas", given, in_frames=True)
 
     def __getattr__(self, name: str) -> NoReturn:
         """Say what to use instead of a name that is not there."""
@@ -158,6 +168,10 @@ class KeyedStream:
 
     def _each(self, function: Callable[[str], Agg], columns: tuple[str, ...]) -> StatefulStream:
         return self.agg(*(function(column) for column in columns or self.columns.numeric()))
+
+    def _processed(self, who: str, given: tuple[Any, ...], *, in_frames: bool) -> StatefulStream:
+        operator = processing(who, *given, self.columns.stream.schema, in_frames=in_frames)
+        return self._with(operator, self.columns.wanted(who, None, self.key_columns))
 
     def _with(self, operator: Operator, values: Sequence[Chosen]) -> StatefulStream:
         keys = tuple(key.name for key in self.key_columns)

@@ -46,7 +46,7 @@ class OneValue(_Variable, ValueState):
             return self._codec.read(value)
         return None
 
-    def update(self, newValue: tuple[Any, ...]) -> None:  # noqa: N803 - Spark's names
+    def update(self, newValue: tuple[Any, ...]) -> None:
         self._put(None, newValue, self._codec)
 
 
@@ -56,17 +56,17 @@ class ManyValues(_Variable, ListState):
     def get(self) -> Iterator[tuple[Any, ...]]:
         return iter([self._codec.read(value) for _, value in self._state.alive(self._name)])
 
-    def put(self, newState: list[tuple[Any, ...]]) -> None:  # noqa: N803 - Spark's names
+    def put(self, newState: list[tuple[Any, ...]]) -> None:
         values = self._some(newState)
         self.clear()
         for at, value in enumerate(values):
             self._put(at, value, self._codec)
 
-    def appendValue(self, newState: tuple[Any, ...]) -> None:  # noqa: N802, N803 - Spark's names
+    def appendValue(self, newState: tuple[Any, ...]) -> None:  # noqa: N802 - Spark's names
         cells = self._state.cells(self._name)
-        self._put(next(reversed(cells)) + 1 if cells else 0, newState, self._codec)
+        self._put(_last(cells) + 1 if cells else 0, newState, self._codec)
 
-    def appendList(self, newState: list[tuple[Any, ...]]) -> None:  # noqa: N802, N803 - Spark's names
+    def appendList(self, newState: list[tuple[Any, ...]]) -> None:  # noqa: N802 - Spark's names
         for value in self._some(newState):
             self.appendValue(value)
 
@@ -118,6 +118,12 @@ class ValuesByKey(_Variable, MapState):
         return sorted(self._state.alive(self._name), key=repr)
 
 
+def _last(cells: Mapping[Any, Any]) -> int:
+    """Return the last place of a list; places rise."""
+    last: int = next(reversed(cells))
+    return last
+
+
 class Handle(StatefulProcessorHandle):
     """What a processor gets. Variables are declared in `init` only; what it declares is in `declared`.
 
@@ -134,9 +140,9 @@ class Handle(StatefulProcessorHandle):
 
     def getValueState(  # noqa: N802 - Spark's names
         self,
-        stateName: str,  # noqa: N803
+        stateName: str,
         schema: StructType | str,
-        ttlDurationMs: int | None = None,  # noqa: N803
+        ttlDurationMs: int | None = None,
     ) -> ValueState:
         codec = Codec(self._schema(stateName, schema))
         self._declare(stateName, f"value {codec.schema.simpleString()}", ttlDurationMs)
@@ -144,9 +150,9 @@ class Handle(StatefulProcessorHandle):
 
     def getListState(  # noqa: N802 - Spark's names
         self,
-        stateName: str,  # noqa: N803
+        stateName: str,
         schema: StructType | str,
-        ttlDurationMs: int | None = None,  # noqa: N803
+        ttlDurationMs: int | None = None,
     ) -> ListState:
         codec = Codec(self._schema(stateName, schema))
         self._declare(stateName, f"list {codec.schema.simpleString()}", ttlDurationMs)
@@ -154,22 +160,22 @@ class Handle(StatefulProcessorHandle):
 
     def getMapState(  # noqa: N802 - Spark's names
         self,
-        stateName: str,  # noqa: N803
-        userKeySchema: StructType | str,  # noqa: N803
-        valueSchema: StructType | str,  # noqa: N803
-        ttlDurationMs: int | None = None,  # noqa: N803
+        stateName: str,
+        userKeySchema: StructType | str,
+        valueSchema: StructType | str,
+        ttlDurationMs: int | None = None,
     ) -> MapState:
         codecs = Codec(self._schema(stateName, userKeySchema)), Codec(self._schema(stateName, valueSchema))
         text = " to ".join(codec.schema.simpleString() for codec in codecs)
         self._declare(stateName, f"map {text}", ttlDurationMs)
         return ValuesByKey(self._state, stateName, codecs, ttlDurationMs)
 
-    def registerTimer(self, expiryTimestampMs: int) -> None:  # noqa: N802, N803 - Spark's names
+    def registerTimer(self, expiryTimestampMs: int) -> None:  # noqa: N802 - Spark's names
         self._with_timers("registering")
         if expiryTimestampMs not in self._state.cells(TIMERS):
             self._state.put(TIMERS, int(expiryTimestampMs), True)  # noqa: FBT003 - that it is there is all there is
 
-    def deleteTimer(self, expiryTimestampMs: int) -> None:  # noqa: N802, N803 - Spark's names
+    def deleteTimer(self, expiryTimestampMs: int) -> None:  # noqa: N802 - Spark's names
         self._with_timers("deleting")
         self._state.remove(TIMERS, expiryTimestampMs)
 
@@ -177,7 +183,7 @@ class Handle(StatefulProcessorHandle):
         self._with_timers("listing")
         return iter(sorted(self._state.cells(TIMERS)))
 
-    def deleteIfExists(self, stateName: str) -> None:  # noqa: N802, N803 - Spark's names
+    def deleteIfExists(self, stateName: str) -> None:  # noqa: N802 - Spark's names
         raise InputError(f"deleteIfExists({stateName!r}) is not there yet: clear the variable key by key, .clear()")
 
     def _declare(self, name: str, what: str, ttl_ms: int | None) -> None:

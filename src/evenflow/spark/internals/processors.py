@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -18,9 +17,10 @@ from pyspark.sql.types import Row, StructType
 
 from evenflow.model import EpochTime
 from evenflow.operators.frames import Frames
-from evenflow.operators.key_groups import Key, plain_value
+from evenflow.operators.key_groups import Key
 from evenflow.operators.key_variables import KeyVariables, variables_schema
 from evenflow.operators.processor import Running, TimeMode
+from evenflow.spark.internals.processor_frames import RunningFrames, key_of_timer
 from evenflow.spark.internals.processor_handle import Handle
 
 
@@ -35,28 +35,41 @@ class SparkProcessor:
     clock: TimeMode
     columns: tuple[str, ...]  # of its rows
     output: pa.Schema
+    in_frames: bool = False  # it takes and returns pandas frames
 
     @classmethod
     def of(
-        cls, processor: StatefulProcessor, clock: TimeMode, columns: tuple[str, ...], output: pa.Schema
+        cls,
+        processor: StatefulProcessor,
+        clock: TimeMode,
+        columns: tuple[str, ...],
+        output: pa.Schema,
+        *,
+        in_frames: bool = False,
     ) -> SparkProcessor:
         """Let a copy of it declare its variables, as Spark does before a query starts."""
-        pickled = cloudpickle.dumps(processor)
-        handle, copy = Handle(KeyVariables(variables_schema(pa.schema([]), ()), (), 1), clock), cloudpickle.loads(pickled)
+        pickled: bytes = cloudpickle.dumps(processor)  # type: ignore[no-untyped-call]
+        handle, copy = (
+            Handle(KeyVariables(variables_schema(pa.schema([]), ()), (), 1), clock),
+            cloudpickle.loads(pickled),
+        )
         copy.init(handle)
         copy.close()
         text = ", ".join(f"{name} {what}" for name, what in sorted(handle.declared.items())) or "no variables"
-        return cls(type(processor).__qualname__, pickled, text, handle.schemas, clock, columns, output)
+        return cls(type(processor).__qualname__, pickled, text, handle.schemas, clock, columns, output, in_frames)
 
-    def start(self, state: KeyVariables, time: EpochTime, frames: Frames, keys: tuple[str, ...]) -> Running:  # noqa: ARG002 - rows need no conversion of the session's but the zone
+    def start(self, state: KeyVariables, time: EpochTime, frames: Frames, keys: tuple[str, ...]) -> Running:
         copy: StatefulProcessor = cloudpickle.loads(self.pickled)
         handle = Handle(state, self.clock, self.schemas)
         copy.init(handle)
         handle.is_open = False
-        return RunningRows(copy, self, keys, _timer_values(self.clock, time))
+        times = timer_values(self.clock, time)
+        if self.in_frames:
+            return RunningFrames(copy, self.columns, keys, times, frames)
+        return RunningRows(copy, self.columns, self.output, keys, times)
 
 
-def _timer_values(clock: TimeMode, time: EpochTime) -> TimerValues:
+def timer_values(clock: TimeMode, time: EpochTime) -> TimerValues:
     if clock == "none":
         return TimerValues(-1, -1)
     return TimerValues(time.processing_us // 1000, (time.before_us or 0) // 1000)
@@ -66,19 +79,23 @@ class RunningRows:
     """A processor of rows in one epoch."""
 
     def __init__(
-        self, processor: StatefulProcessor, description: SparkProcessor, keys: tuple[str, ...], times: TimerValues
+        self,
+        processor: StatefulProcessor,
+        columns: tuple[str, ...],
+        output: pa.Schema,
+        keys: tuple[str, ...],
+        times: TimerValues,
     ) -> None:
         """Be ready to call it."""
-        self._user, self._keys, self._times, self._described = processor, keys, times, description
-        self._make = row_maker(description.columns)
-        self._key_row = Row(*keys)
+        self._user, self._columns, self._schema, self._keys, self._times = processor, columns, output, keys, times
+        self._make, self._key_row = row_maker(columns), Row(*keys)
         self._rows: list[tuple[Any, ...]] = []
         self._key_values: list[Key] = []
         self._out: list[Row] = []
 
     def take(self, rows: pa.Table) -> None:
         values = {name: rows[name].to_pylist() for name in rows.column_names}
-        self._rows = list(zip(*(values[name] for name in self._described.columns), strict=True))
+        self._rows = list(zip(*(values[name] for name in self._columns), strict=True))
         self._key_values = list(zip(*(values[name] for name in self._keys), strict=True))
 
     def handle_rows(self, low: int, high: int) -> int:
@@ -86,12 +103,12 @@ class RunningRows:
         return self._put_out(answer)
 
     def handle_timer(self, key: Key, at_ms: int) -> int:
-        shown = self._key_row(*(_in_local_time(plain_value(value)) for value in key))
+        shown = key_of_timer(self._key_row, key)
         return self._put_out(self._user.handleExpiredTimer(shown, self._times, ExpiredTimerInfo(at_ms)))
 
     def output(self) -> pa.Table:
         rows, self._out = self._out, []
-        return table_of_rows(rows, self._described.output)
+        return table_of_rows(rows, self._schema)
 
     def close(self) -> None:
         self._user.close()
@@ -143,10 +160,3 @@ def table_of_rows(rows: list[Row], schema: pa.Schema) -> pa.Table:
         ]
         return pa.table(columns, schema)
     return pa.Table.from_pylist([row.asDict(recursive=True) for row in rows], schema)
-
-
-def _in_local_time(value: Any) -> Any:
-    """Return an instant as Spark hands it over with a timer's key: in the local time zone, without naming it."""
-    if isinstance(value, datetime) and value.tzinfo is not None:
-        return value.astimezone().replace(tzinfo=None)
-    return value
