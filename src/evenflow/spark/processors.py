@@ -24,9 +24,9 @@ def processing(  # noqa: PLR0913, PLR0917 - Spark's own arguments
     time_mode: Any,
     initial: Any,
     event_column: Any,
-    schema: StructType,
     *,
-    in_frames: bool = False,
+    schema: StructType,
+    in_frames: bool,
 ) -> Processing:
     """Return the operator of a call of Spark's; what Spark would refuse is refused."""
     if not isinstance(processor, StatefulProcessor):
@@ -46,7 +46,10 @@ def processing(  # noqa: PLR0913, PLR0917 - Spark's own arguments
         )
     time = event_time(who, schema, None) if clock == "event" and marked_columns(schema) else None
     put_out = arrow_schema(_struct(who, output))
-    made = SparkProcessor.of(processor, clock, tuple(schema.names), put_out, in_frames=in_frames)
+    try:
+        made = SparkProcessor.of(processor, clock, tuple(schema.names), put_out, in_frames=in_frames)
+    except Exception as error:  # whatever the user's init() or close() raises, or pickling says against it
+        raise InputError(f"{who}: {type(processor).__qualname__}.init(): {type(error).__name__}: {error}") from error
     return Processing(who, made, put_out, mode.lower(), clock, time)
 
 

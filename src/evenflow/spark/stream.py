@@ -170,7 +170,7 @@ class KeyedStream:
         return self.agg(*(function(column) for column in columns or self.columns.numeric()))
 
     def _processed(self, who: str, given: tuple[Any, ...], *, in_frames: bool) -> StatefulStream:
-        operator = processing(who, *given, self.columns.stream.schema, in_frames=in_frames)
+        operator = processing(who, *given, schema=self.columns.stream.schema, in_frames=in_frames)
         return self._with(operator, self.columns.wanted(who, None, self.key_columns))
 
     def _with(self, operator: Operator, values: Sequence[Chosen]) -> StatefulStream:

@@ -47,11 +47,12 @@ class RunningFrames:
     def take(self, rows: pa.Table) -> None:
         frame = self._frames.frame(rows)
         self._key_values = list(zip(*(self._key_column(frame[name]) for name in self._keys), strict=True))
-        plain = {
-            name: kind for name, kind in frame.dtypes.items() if hasattr(kind, "itemsize") and not _is_nullable(kind)
+        wide = {
+            name: _WIDE[kind.kind]
+            for name, kind in frame.dtypes.items()
+            if getattr(kind, "kind", "") in _WIDE and not _is_nullable(kind)
         }
-        self._whole = frame.astype({name: _WIDE[kind.kind] for name, kind in plain.items() if kind.kind in _WIDE})
-        self._whole = self._whole[self._columns]
+        self._whole = frame.astype(wide)[self._columns]
         self._nullable = [name for name in self._columns if _is_nullable(self._whole[name].dtype)]
 
     def handle_rows(self, low: int, high: int) -> int:
