@@ -23,10 +23,12 @@ def test_it_is_spark_s_batch_for_batch_through_moves_and_a_death(bench: Bench, k
 
 
 class Fails(StatefulProcessor):
+    """Updates its state with a value too many."""
+
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.n = handle.getValueState("n", "n long")
 
-    def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Row]:
+    def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Row]:  # noqa: N802, ARG002 - Spark's names
         self.n.update((1, 2))
         yield Row(n=1)
 
@@ -43,6 +45,8 @@ def test_an_error_names_the_key(bench: Bench) -> None:
 
 
 class WithTtl(Fails):
+    """Has a TTL."""
+
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.n = handle.getValueState("n", "n long", 1000)
 

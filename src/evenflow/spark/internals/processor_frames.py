@@ -68,13 +68,13 @@ class RunningFrames:
     def output(self) -> pa.Table:
         """Return all frames as one table: one conversion for those with the same columns, as nearly all are."""
         frames, self._out = self._out, []
-        tables, at = [self._frames.table(self._pandas.DataFrame())], 0
+        tables, at = list[pa.Table](), 0
         while at < len(frames):
             first = at
             while at < len(frames) and frames[at].columns.equals(frames[first].columns):
                 at += 1
             tables.append(self._frames.table(self._pandas.concat(frames[first:at], ignore_index=True)))
-        return pa.concat_tables(tables)
+        return pa.concat_tables(tables) if tables else self._frames.table(self._pandas.DataFrame())
 
     def close(self) -> None:
         self._user.close()
