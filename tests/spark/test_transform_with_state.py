@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
@@ -14,7 +18,7 @@ import evenflow as ef
 from evenflow.errors import InputError
 from tests.seeds import seed_of_run
 from tests.spark.streams import Bench, bids, write_input
-from tests.spark.tws_against_spark import KINDS, compare
+from tests.spark.tws_against_spark import KINDS, compare, published
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -66,3 +70,26 @@ class WithTtl(Fails):
 def test_what_is_wrong_is_said_when_it_is_written(bench: Bench, arguments: tuple[Any, ...], says: str) -> None:
     with pytest.raises(InputError, match=says):
         ef.keyed(bench.stream(), "auction").transformWithState(*arguments)
+
+
+def test_the_page_s_processor_runs_before_and_after(bench: Bench) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operators.md").read_text()
+    section = page.partition("### Coming from transformWithState")[2]
+    processor, before, after = re.findall(r"```text\n(.*?)```", section, re.DOTALL)[:3]
+    rows = [
+        (user, datetime(2026, 1, 1, 12, minute, tzinfo=UTC)) for user, minute in (("ann", 0), ("bob", 5), ("ann", 9))
+    ]
+    late = [("eve", datetime(2026, 1, 1, 14, 0, tzinfo=UTC))]
+    for number, some in enumerate((rows, late)):
+        write_input(
+            bench.place / "in", number, pa.table([pa.array(c) for c in zip(*some, strict=True)], ["user", "at"])
+        )
+    reader = bench.spark.readStream.schema("user string, at timestamp").option("maxFilesPerTrigger", 1)
+    clicks = reader.parquet(str(bench.place / "in"))
+    found = []
+    for text in (before, after):
+        names: dict[str, Any] = {"StatefulProcessor": StatefulProcessor, "Row": Row, "ef": ef, "clicks": clicks}
+        exec(processor + text, names)  # noqa: S102 - it is the page's
+        found.append(published(bench, names["counted"], "update"))
+    assert found[1] == found[0]
+    assert found[1][0] == {("ann", 2): 1, ("bob", 1): 1}

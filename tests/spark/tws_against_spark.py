@@ -161,12 +161,12 @@ def compare(bench: Bench, kind: str, seed: int, epochs: int = 6) -> None:
     tables = [rows for rows in random_epochs(rng, epochs) if rows] or [[(1, 0, 0)]]
     if kind == "frames":  # with null keys among them, Spark makes floats of all keys of a batch
         tables = [[(key or 0, at, value) for key, at, value in rows] for rows in tables]
-    published: list[list[Counter[Any]]] = []
+    found: list[list[Counter[Any]]] = []
     for ours in (False, True):
         place = bench.place / f"{kind} {seed} {ours}".replace(" ", "-")
         place.mkdir()
-        published.append(_run(bench, place, kind, mode, tables, ours=ours))
-    theirs, ours_too = published
+        found.append(_run(bench, place, kind, mode, tables, ours=ours))
+    theirs, ours_too = found
     wrong = [(at, left - right, right - left) for at, (left, right) in enumerate(zip(theirs, ours_too, strict=False))]
     wrong = [each for each in wrong if each[1] or each[2]]
     how = f"{kind}: tests.spark.tws_against_spark --first {seed} --seeds 1 --kinds {kind}"
@@ -177,29 +177,34 @@ def compare(bench: Bench, kind: str, seed: int, epochs: int = 6) -> None:
 def _run(  # noqa: PLR0913 - all that a run is made of
     bench: Bench, place: Path, kind: str, mode: str, tables: list[list[Event]], *, ours: bool
 ) -> list[Counter[Any]]:
-    seen: dict[int, Counter[Any]] = {}
     for number, rows in enumerate(tables):
         write_input(place / "in", number, table_of(rows))
     stream = bench.spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(place / "in"))
     marked = stream.withWatermark("at", DELAY)
+    if not ours:
+        return published(bench, asked(marked.groupBy("key"), kind, mode), mode)
+    stateful = asked(ef.keyed(marked, "key"), kind, mode)
+    moving = stateful.balance(lanes=2, slots=8, policy=Wanderlust(), window_epochs=1)
+    return published(bench, moving, mode, dies_at=len(tables) // 2)
+
+
+def published(bench: Bench, stateful: Any, mode: str, dies_at: int | None = None) -> list[Counter[Any]]:
+    """Return what each batch with rows has put out, of Spark's query or of ours; a lane of ours may die on the way."""
+    seen: dict[int, Counter[Any]] = {}
     killed: list[int] = []
 
     def take(frame: DataFrame, epoch: int) -> None:
         seen[epoch] = Counter(tuple(row) for row in frame.collect())
-        if ours and epoch >= len(tables) // 2 and not killed:
+        if dies_at is not None and epoch >= dies_at and not killed:
             killed.append(next(iter(pids_of(query).values())))
             os.kill(killed[0], signal.SIGKILL)
 
-    if ours:
-        asked_for = asked(ef.keyed(marked, "key"), kind, mode)
-        stateful = asked_for.balance(lanes=2, slots=8, policy=Wanderlust(), window_epochs=1)
-    else:
-        stateful = asked(marked.groupBy("key"), kind, mode)
-        bench.spark.conf.set(_STORES, _ROCKS)
-    writer = stateful.writeStream.outputMode(mode).option("checkpointLocation", str(place / "checkpoint"))
+    bench.spark.conf.set(_STORES, _ROCKS)
+    place = tempfile.mkdtemp(dir=bench.place)
     try:
-        query = writer.foreachBatch(take).trigger(availableNow=True).start()
-        if ours:
+        writer = stateful.writeStream.outputMode(mode).option("checkpointLocation", place).foreachBatch(take)
+        query = writer.trigger(availableNow=True).start()
+        if isinstance(query, ef.Query):
             bench.started(query)
         query.awaitTermination()
     finally:
