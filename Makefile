@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BOOTSTRAP := $(PYTHON) tools/bootstrap.py
 BIN := .venv/bin
-COSMIC_RAY := cosmic-ray==8.7.0  # not in the lock: only `make mutants` needs it
+COSMIC_RAY := cosmic-ray==8.7.0 coverage==7.17.3  # not in the lock: only `make mutants` needs them
 # Spark would take java and python3 from PATH; give it the Java that `make java` found and our Python.
 WITH_SPARK = JAVA_HOME="$$($(BOOTSTRAP) java --home)" PYSPARK_PYTHON="$(CURDIR)/$(BIN)/python"
 
@@ -42,7 +42,7 @@ papers: setup java ## the papers' experiments (ARGS="run AF-E1", "all --quick", 
 
 mutants: setup ## mutation testing (ARGS="engine --sample 150 --seed 1": a package, mutants of it)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(COSMIC_RAY)
-	@$(BIN)/python tools/mutants.py $(or $(ARGS),engine --sample 150)
+	@$(BIN)/python -m tools.mutants $(or $(ARGS),engine --sample 150)
 
 lock: setup ## resolve requirements.lock again (ARGS=--upgrade for the newest versions)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

@@ -1,57 +1,48 @@
 """Mutation testing with cosmic-ray: a sample of a package's mutants, and which of them no test notices.
 
-    python tools/mutants.py engine --sample 150 --seed 1     150 mutants of the package, drawn by the seed
-    python tools/mutants.py state                            all mutants of a package: hours
-    python tools/mutants.py engine --again                   those that survived the last run: do they still?
+    python -m tools.mutants engine --sample 150 --seed 1     150 mutants of the package, drawn by the seed
+    python -m tools.mutants state                            all mutants of a package: hours
+    python -m tools.mutants engine --again                   those that survived the last run: do they still?
 
-cosmic-ray makes the mutants and runs the tests on each, in a copy of the tree (`.mutants/`), until one fails. It draws
-no samples, so they are drawn here. `TESTS` says which tests a package has: quick ones, without Spark.
+cosmic-ray makes the mutants, in a copy of the tree (`.mutants/`). On each run the tests that execute the changed line,
+the quick ones first, until one fails. `TESTS` says which tests a package has: those without Spark. `mutable` says what
+is not changed: annotations, texts, and the like.
 """
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
+import math
 import os
 import random
-import re
 import shutil
-import subprocess
-import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from cosmic_ray.commands import execute, init
-from cosmic_ray.config import ConfigDict
-from cosmic_ray.work_db import WorkDB, use_db
-from cosmic_ray.work_item import TestOutcome, WorkerOutcome, WorkResult
+from cosmic_ray.ast import ast_nodes, get_ast
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.plugins import get_operator, operator_names
+
+from tools.mutable import Places
+from tools.mutant_tests import Outcome, Seen, judged, prepare, seen
 
 ROOT = Path(__file__).parent.parent
 KEPT = ROOT / ".mutants"
 SOURCE = Path("src/evenflow")
-_ENGINE = tuple(f"tests/engine/test_{name}.py" for name in ("parts", "stages", "elastic", "ticks", "machine", "away"))
-TESTS = {  # the quick ones first: most mutants end there
-    "engine": (*_ENGINE, "tests/engine/test_small_world.py", "tests/scenarios/test_random_lives.py"),
-    "state": (
-        *(f"tests/state/test_{name}.py" for name in ("snapshots", "outputs", "power_cut", "checkpoint", "requests")),
-        "tests/state",
-        "tests/engine/test_stages.py",
-    ),
-    "lane": (
-        "tests/lane",
-        "tests/engine/test_stages.py",
-        "tests/scenarios/test_cut.py",
-        "tests/spark/test_lane_links.py",
-    ),
+TESTS = {
+    "engine": ("tests/engine", "tests/scenarios/test_random_lives.py"),
+    "state": ("tests/state", "tests/engine/test_stages.py", "tests/engine/test_machine.py"),
+    "lane": ("tests/lane", "tests/engine", "tests/scenarios/test_cut.py", "tests/spark/test_lane_links.py"),
     "control": ("tests/control", "tests/migration", "tests/engine/test_machine.py", "tests/engine/test_elastic.py"),
 }
-# `X | None` in annotations, which nothing evaluates, is most of what this operator finds.
-_LEFT_OUT = re.compile("core/ReplaceBinaryOperator_BitOr_")
 # The seeds of tests that are drawn anew with every run: all mutants get the same tests.
 _SEEDS = ("EVENFLOW_TICKS", "EVENFLOW_LIFE", "EVENFLOW_TAKEOVERS", "EVENFLOW_CUTS", "EVENFLOW_CHANGES")
+_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # a process with threads is not to be forked
 
 
 @dataclass(frozen=True, order=True)
@@ -63,19 +54,36 @@ class Mutant:
     operator: str
     occurrence: int
 
-    @classmethod
-    def of(cls, item: Any) -> Mutant:
-        """Return the mutant that an item of cosmic-ray's work is about."""
-        (change,) = item.mutations
-        return cls(change.module_path.name, change.start_pos[0], change.operator_name, change.occurrence)
+    @property
+    def name(self) -> str:
+        """What is changed into what, and which place of the module where that is possible."""
+        return f"{self.module}:{self.line} {self.operator.removeprefix('core/')} {self.occurrence}"
 
 
-def drawn(found: Iterable[Mutant], sample: int | None, seed: int) -> set[Mutant]:
+def mutants_of(path: Path) -> list[Mutant]:
+    """Return all mutants of a module that are worth a try."""
+    source = path.read_text()
+    places, tree = Places(source), get_ast(source)
+    found = []
+    for operator in operator_names():
+        maker = get_operator(operator)
+        if maker.arguments():
+            continue
+        starts = (start for node in ast_nodes(tree) for start, _ in maker().mutation_positions(node))
+        found += [
+            Mutant(path.name, start[0], operator, occurrence)
+            for occurrence, start in enumerate(starts)
+            if places.tried(start, operator)
+        ]
+    return found
+
+
+def drawn(found: Iterable[Mutant], sample: int | None, seed: int) -> list[Mutant]:
     """Return so many of the mutants, always the same for a seed."""
     known = sorted(found)
     if sample is None or sample >= len(known):
-        return set(known)
-    return set(random.Random(seed).sample(known, sample))
+        return known
+    return sorted(random.Random(seed).sample(known, sample))
 
 
 def copied(package: str) -> Path:
@@ -91,64 +99,37 @@ def copied(package: str) -> Path:
     return place
 
 
-def command_of(tests: Sequence[str]) -> list[str]:
-    """Return how the tests are run."""
-    told = (
-        "-x",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-m",
-        "not spark",
-        "--timeout",
-        "60",
-        "--hypothesis-profile",
-        "mutants",
-    )
-    return [sys.executable, "-m", "pytest", *told, *tests]
+def tried(mutant: Mutant, folder: Path, known: Seen) -> tuple[Outcome, list[str]]:
+    """Return what became of a mutant of a module in `folder`, and the lines that it changes."""
+    path = folder / mutant.module
+    source = path.read_text()
+    tests = known.concerned(mutant.module, Places(source).lines(mutant.line))
+    changed = mutate_code(source, get_operator(mutant.operator)(), mutant.occurrence)
+    try:
+        path.write_text(changed)
+        outcome = judged(tests, known.seconds)
+    finally:
+        path.write_text(source)
+    diff = difflib.unified_diff(source.splitlines(), changed.splitlines(), lineterm="", n=0)
+    return outcome, [line for line in diff if not line.startswith(("---", "+++", "@@"))]
 
 
-def chosen_of(database: WorkDB, options: argparse.Namespace) -> tuple[set[Mutant], int]:
-    """Return the mutants to try, and how many there are."""
-    found = {Mutant.of(item) for item in database.work_items if not _LEFT_OUT.match(item.mutations[0].operator_name)}
+def interval(killed: int, tries: int) -> tuple[float, float]:
+    """Return between which shares the killed ones of all mutants lie, 19 times out of 20 (Wilson's interval)."""
+    share, z = killed / tries, 1.96
+    middle, spread = share + z * z / (2 * tries), z * math.sqrt(share * (1 - share) / tries + z * z / (4 * tries**2))
+    return (middle - spread) / (1 + z * z / tries), (middle + spread) / (1 + z * z / tries)
+
+
+def chosen_of(found: list[Mutant], options: argparse.Namespace) -> list[Mutant]:
+    """Return the mutants to try."""
     if options.module:
-        found = {mutant for mutant in found if mutant.module == f"{options.module}.py"}
+        found = [mutant for mutant in found if mutant.module == f"{options.module}.py"]
     if options.again:
-        lived = {Mutant(**each) for each in json.loads((KEPT / f"{options.package}.json").read_text())}
+        lived = [Mutant(**each) for each in json.loads((KEPT / f"{options.package}.json").read_text())]
         places = {(mutant.module, mutant.operator, mutant.occurrence) for mutant in lived}
-        return {each for each in found if (each.module, each.operator, each.occurrence) in places}, len(found)
-    return drawn(found, options.sample, options.seed), len(found)
-
-
-def tried(place: Path, command: list[str], options: argparse.Namespace) -> None:
-    """Try mutants in the copy at `place`, where this process is; print those that survive, and how many do not."""
-    began = time.monotonic()
-    if subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode:
-        sys.exit(f"the tests fail before anything is changed: {' '.join(command)}, in {place}")
-    config = ConfigDict(
-        {
-            "test-command": " ".join(f"'{part}'" for part in command),
-            "timeout": 30 + 4 * (time.monotonic() - began),  # a test that a mutant hangs has noticed it
-            "distributor": {"name": "local"},
-        }
-    )
-    with use_db("session.sqlite", WorkDB.Mode.create) as database:
-        init(sorted((SOURCE / options.package).glob("*.py")), database, {})
-        chosen, known = chosen_of(database, options)
-        others = [item.job_id for item in database.work_items if Mutant.of(item) not in chosen]
-        database.set_multiple_results(others, WorkResult(worker_outcome=WorkerOutcome.SKIPPED))
-        print(f"{options.package}: {len(chosen)} of {known} mutants are tried", flush=True)
-        execute(database, config)
-        results = [(Mutant.of(item), result) for item, result in database.completed_work_items]
-    lived = {mutant: result for mutant, result in results if result.test_outcome is TestOutcome.SURVIVED}
-    strange = [result.output for _, result in results if result.worker_outcome is WorkerOutcome.EXCEPTION]
-    for mutant, result in sorted(lived.items()):
-        changed = [line for line in result.diff.splitlines() if re.match(r"[-+](?!--|\+\+)", line)]
-        print(f"\nsurvived: {mutant.module}:{mutant.line} {mutant.operator} {mutant.occurrence}", *changed, sep="\n  ")
-    print("", *strange, sep="\n")
-    count = len(chosen) - len(strange)
-    print(f"{options.package}: {count - len(lived)} of {count} killed, of {known} mutants", flush=True)
-    (KEPT / f"{options.package}.json").write_text(json.dumps([asdict(mutant) for mutant in sorted(lived)]))
+        return [each for each in found if (each.module, each.operator, each.occurrence) in places]
+    return drawn(found, options.sample, options.seed)
 
 
 def main() -> None:
@@ -161,9 +142,32 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="those that survived the last run of the package")
     options = parser.parse_args()
     place = copied(options.package)
-    os.chdir(place)
-    os.environ |= {"PYTHONPATH": f"{place / 'src'}:{place}", **dict.fromkeys(_SEEDS, "1")}
-    tried(place, command_of(TESTS[options.package]), options)
+    os.environ |= {"PYTHONPATH": f"{place / 'src'}:{place}", **dict.fromkeys((*_SEEDS, *_THREADS), "1")}
+    prepare(place)
+    folder = place / SOURCE / options.package
+    found = [mutant for path in sorted(folder.glob("*.py")) for mutant in mutants_of(path)]
+    chosen = chosen_of(found, options)
+    print(f"{options.package}: {len(chosen)} of {len(found)} mutants are tried", flush=True)
+    began = time.monotonic()
+    known = seen(TESTS[options.package], folder)
+    print(f"{len(known.seconds)} tests, {time.monotonic() - began:.0f} s", flush=True)
+    shutil.rmtree(folder / "__pycache__", ignore_errors=True)  # compiled before the changes
+    outcomes: Counter[Outcome] = Counter()
+    lived = []
+    for mutant in chosen:
+        outcome, lines = tried(mutant, folder, known)
+        outcomes[outcome] += 1
+        if outcome is Outcome.SURVIVED:
+            lived.append(mutant)
+            print(f"\nsurvived: {mutant.name}", *lines, sep="\n  ", flush=True)
+        (KEPT / f"{options.package}.json").write_text(json.dumps([asdict(each) for each in lived]))
+    noticed = len(chosen) - len(lived)
+    low, high = interval(noticed, len(chosen))
+    print(
+        f"\n{options.package}: {len(found)} mutants, {len(chosen)} tried (seed {options.seed}): "
+        f"{outcomes[Outcome.KILLED]} killed, {outcomes[Outcome.TIMEOUT]} timed out, {len(lived)} survived: "
+        f"{noticed / len(chosen):.1%}, 95 % interval {low:.1%} to {high:.1%}; {time.monotonic() - began:.0f} s"
+    )
 
 
 if __name__ == "__main__":
