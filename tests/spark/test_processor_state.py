@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -225,3 +226,17 @@ class NoTimers(Clocked):
 def test_timers_need_a_clock() -> None:
     with pytest.raises(OperatorError, match="timers need time mode ProcessingTime or EventTime"):
         given(opened(NoTimers(), "none"), [(1, 5)], at(0, 0))
+
+
+class Collects(Clocked):
+    """Says how often Python's garbage collector would run."""
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Row]:  # noqa: N802, ARG002 - Spark's
+        yield Row(key=key[0], said=str(gc.get_threshold()[0]))
+
+
+def test_garbage_is_collected_seldom_during_calls_and_as_before_after_them() -> None:
+    before = gc.get_threshold()
+    told = said(given(opened(Collects()), [(1, 5)], at(0, 0)))
+    assert int(told[0][1]) > before[0]
+    assert gc.get_threshold() == before

@@ -11,7 +11,7 @@ import math
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,14 +31,9 @@ _ENDS = "__ends_ms"
 _ROW_BYTES = 200  # what a cell takes beside its value
 
 
-class Cell(NamedTuple):
-    """A value, until when it counts (milliseconds of processing time; None: for ever), and its stored bytes."""
-
-    value: Any
-    ends_ms: int | None = None
-    size: int = 0
-
-
+# A value, until when it counts (milliseconds of processing time; None: for ever), and its stored bytes. Plain tuples:
+# once they are known to refer to nothing that could refer back, Python's garbage collector does not look at them again.
+Cell = tuple[Any, int | None, int]
 Cells = dict[Any, Cell]
 _Row = tuple[int, Key, str | None, Any, bytes | None, int | None]
 _NO_CELLS: Mapping[Any, Cell] = MappingProxyType({})
@@ -114,12 +109,12 @@ class KeyVariables:
             if name is TIMERS:
                 held.timers.put(entry, self._key)
         else:
-            held.size -= old.size
-            if old.ends_ms is not None:
-                held.ends.remove(old.ends_ms, (self._key, name, entry))
+            held.size -= old[2]
+            if old[1] is not None:
+                held.ends.remove(old[1], (self._key, name, entry))
         if ends_ms is not None:
             held.ends.put(ends_ms, (self._key, name, entry))
-        cells[entry] = Cell(value, ends_ms)
+        cells[entry] = (value, ends_ms, 0)
         self._changed[self._slot, self._key, name, entry] = cells
 
     def remove(self, name: str | None, entry: Any) -> None:
@@ -128,11 +123,11 @@ class KeyVariables:
         if cells is None or old is None:
             return
         held.cells -= 1
-        held.size -= old.size
+        held.size -= old[2]
         if name is TIMERS:
             held.timers.remove(entry, self._key)
-        if old.ends_ms is not None:
-            held.ends.remove(old.ends_ms, (self._key, name, entry))
+        if old[1] is not None:
+            held.ends.remove(old[1], (self._key, name, entry))
         self._changed[self._slot, self._key, name, entry] = cells
 
     def clear(self, name: str | None) -> None:
@@ -173,10 +168,11 @@ class KeyVariables:
                 rows.append((slot, key, name, entry, None, None))
                 self._tidy(slot, key, name)
                 continue
-            data = pickle.dumps(cell.value, pickle.HIGHEST_PROTOCOL)
-            cells[entry] = Cell(cell.value, cell.ends_ms, len(data))
-            self._slots[slot].size += len(data) - cell.size
-            rows.append((slot, key, name, entry, data, cell.ends_ms))
+            value, ends, size = cell
+            data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+            cells[entry] = (value, ends, len(data))
+            self._slots[slot].size += len(data) - size
+            rows.append((slot, key, name, entry, data, ends))
         self._changed = {}
         return self._table(rows)
 
@@ -200,12 +196,12 @@ class KeyVariables:
     def snapshot(self, slots: Sequence[int]) -> pa.Table:
         return self._table(
             [
-                (slot, key, name, entry, pickle.dumps(cell.value, pickle.HIGHEST_PROTOCOL), cell.ends_ms)
+                (slot, key, name, entry, pickle.dumps(value, pickle.HIGHEST_PROTOCOL), ends)
                 for slot in sorted(set(slots))
                 if slot in self._slots
                 for key, variables in self._slots[slot].keys.items()
                 for name, cells in variables.items()
-                for entry, cell in cells.items()
+                for entry, (value, ends, _) in cells.items()
             ]
         )
 
@@ -273,9 +269,9 @@ def _shown(variables: dict[str | None, Cells]) -> str:
         if name is TIMERS:
             said.append(f"timers: {sorted(cells)}")
         elif None in cells:
-            said.append(f"{name}: {cells[None].value}")
+            said.append(f"{name}: {cells[None][0]}")
         elif all(isinstance(entry, int) for entry in cells):
-            said.append(f"{name}: {[cell.value for cell in cells.values()]}")
+            said.append(f"{name}: {[value for value, _, _ in cells.values()]}")
         else:
-            said.append(f"{name}: { {entry: cells[entry].value for entry in sorted(cells, key=repr)} }")
+            said.append(f"{name}: { {entry: cells[entry][0] for entry in sorted(cells, key=repr)} }")
     return ", ".join(said)

@@ -20,6 +20,7 @@ from evenflow.operators.arrays import validity, values_of, whole
 from evenflow.operators.base import HASH, LATEST, SLOT, Folded
 from evenflow.operators.calling import calling, key_text
 from evenflow.operators.clock import NeededTime
+from evenflow.operators.collecting import collecting_seldom
 from evenflow.operators.frames import Frames
 from evenflow.operators.key_groups import Key, groups_of
 from evenflow.operators.key_variables import TIMERS, KeyVariables, variables_schema
@@ -153,7 +154,10 @@ class ProcessedKeys:
         self._key: Key = ()
 
     def fold(self, rows: pa.Table, slots: IntArray, time: EpochTime = LATEST) -> Folded:
-        rows, slots = self._timely(rows, slots, time)
+        with collecting_seldom():
+            return self._fold(*self._timely(rows, slots, time), time)
+
+    def _fold(self, rows: pa.Table, slots: IntArray, time: EpochTime) -> Folded:
         if not rows.num_rows:
             return Folded(self._state.changes(), self._operator.output.empty_table(), np.empty(0, np.int64))
         order, starts, identities = groups_of(rows, self._keys, slots)
@@ -184,10 +188,14 @@ class ProcessedKeys:
 
     def fire(self, slots: Sequence[int], time: EpochTime) -> Folded | None:
         """Call the processor for timers that are due by Spark's rule, and let go what has outlived its time."""
-        clock = self._operator.clock
-        if clock == "none":
+        if self._operator.clock == "none":
             self._close()
             return None
+        with collecting_seldom():
+            return self._fire(slots, time)
+
+    def _fire(self, slots: Sequence[int], time: EpochTime) -> Folded | None:
+        clock = self._operator.clock
         now_us = time.processing_us if clock == "processing" else time.before_us or 0  # Spark's without a watermark
         due = self._state.due_timers(slots, now_us // 1000)
         output, homes = self._operator.output.empty_table(), list[int]()
@@ -220,7 +228,8 @@ class ProcessedKeys:
         return None if first is None else Due(processing_us=first * 1000)
 
     def install(self, state: pa.Table) -> None:
-        self._state.install(state)
+        with collecting_seldom():
+            self._state.install(state)
 
     def snapshot(self, slots: Sequence[int]) -> pa.Table:
         return self._state.snapshot(slots)

@@ -42,9 +42,10 @@ class OneValue(_Variable, ValueState):
     """A value per key."""
 
     def get(self) -> tuple[Any, ...] | None:
-        for _, value in self._state.alive(self._name):
-            return self._codec.read(value)
-        return None
+        cell = self._state.cells(self._name).get(None)
+        if cell is None or (cell[1] is not None and cell[1] <= self._state.now_ms):
+            return None
+        return self._codec.read(cell[0])
 
     def update(self, newValue: tuple[Any, ...]) -> None:
         self._put(None, newValue, self._codec)
@@ -109,9 +110,9 @@ class ValuesByKey(_Variable, MapState):
 
     def _found(self, key: tuple[Any, ...]) -> Any:
         cell = self._state.cells(self._name).get(self._keys.write(key))
-        if cell is None or (cell.ends_ms is not None and cell.ends_ms <= self._state.now_ms):
+        if cell is None or (cell[1] is not None and cell[1] <= self._state.now_ms):
             return None
-        return cell.value
+        return cell[0]
 
     def _ordered(self) -> list[tuple[Any, Any]]:
         """Return entries in an order that is the same wherever the key has been."""

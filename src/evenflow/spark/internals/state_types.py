@@ -40,7 +40,8 @@ class Codec:
             raise ValueError(
                 f"expected {len(self._write)} values, {self.schema.simpleString()}; got {len(values)}: {value!r}"
             )
-        return tuple(None if each is None else write(each) for write, each in zip(self._write, values, strict=True))
+        # Of a list: a tuple made of a generator is made twice.
+        return tuple([None if each is None else write(each) for write, each in zip(self._write, values, strict=True)])
 
     def read(self, kept: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return a value for user code."""
