@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from evenflow.spark import sink
-from evenflow.spark.internals import ViewInMemory
+from evenflow.spark.internals import ViewInMemory, spark_schema
 from evenflow.spark.sink import FrameSink, MemorySink
-from evenflow.state import ARROW, FileRef, Folder, OutputFormat, output_name, write_output
+from evenflow.state import ARROW, FileRef, Folder, OutputFormat, Retries, output_name, write_output
 from tests.spark.streams import Bench, Expected, one_bid_per_key, read_published, rows_of, totals
 
 pytestmark = pytest.mark.spark
@@ -116,3 +116,14 @@ def test_a_sink_that_was_changed_gets_what_the_run_before_has_left(bench: Bench)
     bench.feed(tables[2])
     run(function=hear)
     assert read_published(bench.out) + heard == Expected(tables).published
+
+
+@pytest.mark.parametrize("small", [0, 1 << 20])
+def test_rows_after_a_piece_without_any_are_there(bench: Bench, monkeypatch: pytest.MonkeyPatch, small: int) -> None:
+    """An operator's rows come in pieces, such as what it folded and what it fired; Spark stops at one without rows."""
+    monkeypatch.setattr(sink, "SMALL_EPOCH", small)
+    some = pa.table({"n": pa.array([1, 2], pa.int64())})
+    rows = pa.concat_tables([some.slice(0, 0), some, some.slice(0, 0), some])
+    file = Folder.at(str(bench.place)).write_table("out", rows)
+    frame = sink.frame_of(bench.spark, str(bench.place), spark_schema(rows.schema), [file, file], Retries())
+    assert sorted(row.n for row in frame.collect()) == [1] * 4 + [2] * 4

@@ -71,7 +71,8 @@ def frame_of(
     if sum(file.size for file in files) <= SMALL_EPOCH:
         folder = Folder.at(location, retries=retries)
         rows = pa.concat_tables([fitted(read_output(folder, file), columns) for file in files])
-        return spark.createDataFrame(rows, schema).coalesce(1)
+        # In one piece: Spark takes a piece without rows for the end, and would lose what comes after it.
+        return spark.createDataFrame(rows.combine_chunks(), schema).coalesce(1)
     parts = shared_out(files, MOST_PARTITIONS)
     numbers = spark.range(0, len(parts), 1, len(parts))  # one in each partition
     return numbers.mapInArrow(_reader(location, parts, columns, retries), schema)
