@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,13 +12,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import Row
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
+from pyspark.sql import DataFrame, Row
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
 
 import evenflow as ef
 from evenflow.errors import InputError
 from tests.seeds import seed_of_run
-from tests.spark.streams import Bench, bids, write_input
+from tests.spark.streams import Bench, bids, one_bid_per_key, until, write_input
 from tests.spark.tws_against_spark import KINDS, compare, published
 
 
@@ -93,3 +99,49 @@ def test_the_page_s_processor_runs_before_and_after(bench: Bench) -> None:
         found.append(published(bench, names["counted"], "update"))
     assert found[1] == found[0]
     assert found[1][0] == {("ann", 2): 1, ("bob", 1): 1}
+
+
+class Later(StatefulProcessor):
+    """Says a while after a key's rows what is left of its state."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.handle = handle
+        self.kept = handle.getValueState("kept", "n long")
+        self.short = handle.getListState("short", "n long", 200)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Row]:  # noqa: N802 - Spark's name
+        n = len(list(rows))
+        self.kept.update((n,))
+        self.short.put([(n,)])
+        self.handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + 300)
+        yield Row(auction=key[0], said=str((self.kept.get(), list(self.short.get()))))
+
+    def handleExpiredTimer(  # noqa: N802 - Spark's name
+        self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
+    ) -> Iterator[Row]:
+        assert expiredTimerInfo.getExpiryTimeInMs() <= timerValues.getCurrentProcessingTimeInMs()
+        yield Row(auction=key[0], said=str((self.kept.get(), list(self.short.get()))))
+        self.kept.clear()
+
+    def close(self) -> None:
+        pass
+
+
+def test_timers_and_ttl_by_the_clock_need_no_rows(bench: Bench) -> None:
+    rows = one_bid_per_key(0, keys=5)
+    bench.feed(rows)
+    found: dict[int, Counter[Any]] = {}
+
+    def take(frame: DataFrame, epoch: int) -> None:
+        found[epoch] = Counter(tuple(row) for row in frame.collect())
+
+    stateful = ef.keyed(bench.stream(), "auction").transformWithState(
+        Later(), "auction long, said string", "append", "ProcessingTime"
+    )
+    writer = stateful.balance(lanes=2, slots=8).writeStream.foreachBatch(take)
+    query = bench.started(writer.option("checkpointLocation", str(bench.place / "checkpoint")).start())
+    until(lambda: sum(map(len, found.values())) >= 10, "all timers fire")
+    first = Counter({(key, "((1,), [(1,)])"): 1 for key in range(5)})
+    then = Counter({(key, "((1,), [])"): 1 for key in range(5)})
+    assert sum(found.values(), Counter()) == first + then
+    until(lambda: query.state().count() == 0, "nothing is kept")
