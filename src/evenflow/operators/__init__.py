@@ -4,6 +4,7 @@
 
     rows ──▶ keys (whose row?) ──▶ columns (fold in place) ──▶ changed state rows, output rows     Aggregate
     rows ──▶ keys ──▶ rows of keys that are new            ──▶ new state rows, output rows         Dedup
+    rows ──▶ keys ──▶ rows that are kept of a key, and new ──▶ changed state rows, output rows     Top
     rows ──▶ keys ──▶ one call of the user's code for all  ──▶ changed state rows, output rows     ApplyKeys
     rows ──▶ one call of the user's code per slot          ──▶ changed state objects, output rows  Apply
 """
@@ -18,6 +19,7 @@ from evenflow.operators.key_operator import KeyBatch, KeyChanges, KeyOperator
 from evenflow.operators.key_states import ApplyKeys
 from evenflow.operators.slot_order import by_slot
 from evenflow.operators.stage import Stage
+from evenflow.operators.top import Top
 
 __all__ = [
     "GONE",
@@ -38,5 +40,6 @@ __all__ = [
     "Resident",
     "SlotOperator",
     "Stage",
+    "Top",
     "by_slot",
 ]

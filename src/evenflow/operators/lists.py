@@ -54,6 +54,11 @@ class Lists:
         at = self._places(rows)
         return [store.take(at) for store in self._stores]
 
+    def at(self, rows: IntArray, places: IntArray) -> list[pa.Array]:
+        """Return the values of one entry of each row, that at a place of its entries."""
+        at = self._starts[rows] + places
+        return [store.take(at) for store in self._stores]
+
     def with_new(self, rows: IntArray, group: IntArray, values: Sequence[pa.Array]) -> tuple[IntArray, list[pa.Array]]:
         """Return the entries of rows, each row's own first and then new ones; nothing is changed.
 

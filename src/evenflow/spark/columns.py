@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everyone knows i
 from pyspark.sql.types import NumericType, StructType
 
 from evenflow.errors import InputError
-from evenflow.operators import Aggregate, Dedup, Operator
+from evenflow.operators import Aggregate, Dedup, Operator, Top
 from evenflow.spark.internals import Expression, column_text, expressions_of, output_of
 from evenflow.spark.watermarks import has_mark
 
@@ -194,6 +194,8 @@ def refuse_types(schema: StructType, keys: Sequence[str], operator: Operator) ->
         compared |= {
             column for agg in operator.aggregates.values() if agg.function in _COMPARING for column in agg.columns
         }
+    if isinstance(operator, Top):
+        compared |= set(operator.passes)
     for field in schema.fields:
         collation = getattr(field.dataType, "collation", _BYTE_BY_BYTE)
         if field.name in compared and collation != _BYTE_BY_BYTE:

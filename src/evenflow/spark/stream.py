@@ -33,6 +33,7 @@ from evenflow.spark.lane_links import LANE_TIMEOUT_S
 from evenflow.spark.options import BRAKES, MAX_LAG, PATIENCE, BalanceOptions
 from evenflow.spark.processors import processing
 from evenflow.spark.route import ARRIVAL, Exchange
+from evenflow.spark.top import top_of
 from evenflow.spark.writer import StreamWriter
 
 
@@ -110,6 +111,20 @@ class KeyedStream:
         `on` names the time, where not just one column has a watermark.
         """
         return self._with(*dedup_of(self.columns, self.key_columns, within, on))
+
+    def top(
+        self,
+        n: int,
+        by: str | Sequence[str],
+        ascending: bool | Sequence[bool] = False,  # noqa: FBT001, FBT002 - Spark's
+    ) -> StatefulStream:
+        """Keep the first `n` rows of each key in the order of some columns: `top(3, by="price")`, the three highest.
+
+        It is Spark's `row_number().over(Window.partitionBy(keys).orderBy(...)) <= n`, running: rows come with all
+        columns and their `rank`, from 1. Rows that are equal in `by` go by the other columns, ascending, in their
+        order, so the result does not depend on the order in which rows come. Nulls are the smallest, as in Spark.
+        """
+        return self._with(*top_of(self.columns, self.key_columns, n, by, ascending))
 
     def fold(
         self, init: Any, step: Callable[..., Any], *, state: str | pa.Schema | None = None, arrays: bool = False
