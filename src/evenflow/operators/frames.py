@@ -29,6 +29,10 @@ class Frames(Protocol):
         """Return shown rows as a pandas frame."""
         ...
 
+    def alone(self, rows: pa.Table) -> pd.DataFrame:
+        """Return rows, or some columns of them, as a frame that holds no others; a null makes floats of integers."""
+        ...
+
     def table(self, frame: pd.DataFrame) -> pa.Table:
         """Return a pandas frame that user code returned as a table of the declared output."""
         ...
@@ -53,6 +57,11 @@ class PlainFrames:
             for name, column in zip(rows.column_names, rows.columns, strict=True)
         }
         return pd.DataFrame(columns)
+
+    def alone(self, rows: pa.Table) -> pd.DataFrame:
+        import pandas as pd  # only who asks for frames needs it
+
+        return pd.DataFrame({name: rows[name].to_pandas() for name in rows.column_names})
 
     def table(self, frame: pd.DataFrame) -> pa.Table:
         check_columns(list(frame.columns), self.output)

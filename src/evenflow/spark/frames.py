@@ -68,8 +68,16 @@ class SparkFrames:
         columns = zip(rows.combine_chunks().columns, self.given.fields, strict=True)
         return pd.concat([self._series(column, field) for column, field in columns], axis=1)
 
-    def _series(self, column: pa.ChunkedArray, field: StructField) -> pd.Series:
-        kept = isinstance(field.dataType, IntegralType) and column.null_count > 0
+    def alone(self, rows: pa.Table) -> pd.DataFrame:
+        import pandas as pd  # only who asks for frames needs it
+
+        fields = [self.given[name] for name in rows.column_names]
+        shown = rows.cast(arrow_schema(StructType(fields), self.zone, large=self.large)).combine_chunks()
+        columns = zip(shown.columns, fields, strict=True)
+        return pd.concat([self._series(column, field, keeps_integers=False) for column, field in columns], axis=1)
+
+    def _series(self, column: pa.ChunkedArray, field: StructField, *, keeps_integers: bool = True) -> pd.Series:
+        kept = keeps_integers and isinstance(field.dataType, IntegralType) and column.null_count > 0
         try:
             return pandas_series(column, field, self.zone, extension=self.extension or kept)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:

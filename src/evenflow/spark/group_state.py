@@ -9,33 +9,42 @@ from pyspark.sql.types import StructType
 
 from evenflow.errors import InputError
 from evenflow.model.signatures import takes
-from evenflow.operators.group_state import GroupStates
+from evenflow.operators.group_state import GroupStates, Timeout
 from evenflow.spark.internals import SparkStates, arrow_schema, schema_of_ddl
+from evenflow.spark.watermarks import event_time, marked_columns
 
 _WHO = "applyInPandasWithState"
 _MODES = ("append", "update")
-_TIMEOUTS = (
-    GroupStateTimeout.NoTimeout,
-    GroupStateTimeout.ProcessingTimeTimeout,
-    GroupStateTimeout.EventTimeTimeout,
-)
+_TIMEOUTS: dict[str, Timeout] = {
+    GroupStateTimeout.NoTimeout: "none",
+    GroupStateTimeout.ProcessingTimeTimeout: "processing",
+    GroupStateTimeout.EventTimeTimeout: "event",
+}
 
 
 def group_states(  # noqa: PLR0913, PLR0917 - Spark's own arguments
-    func: Any, output: Any, state: Any, mode: Any, timeout: Any, columns: tuple[str, ...]
+    func: Any, output: Any, state: Any, mode: Any, timeout: Any, stream: StructType
 ) -> GroupStates:
     """Return the operator of a call of Spark's; what Spark would refuse is refused."""
     if not callable(func) or not takes(func, 3):
         raise InputError(f"{_WHO}: func takes (key, frames, state), got {func!r}")
     if timeout not in _TIMEOUTS:
         raise InputError(f"{_WHO}: timeoutConf is one of {', '.join(_TIMEOUTS)}, got {timeout!r}")
-    if timeout != GroupStateTimeout.NoTimeout:
-        raise InputError(f"{_WHO}: timeouts are not there yet: use GroupStateTimeout.NoTimeout, or Spark's own groupBy")
     if not isinstance(mode, str) or mode.lower() not in _MODES:
         raise InputError(f"{_WHO}: outputMode is append or update, got {mode!r}")
     kept = _struct("stateStructType", state)
     put_out = arrow_schema(_struct("outputStructType", output))
-    return GroupStates(func, put_out, SparkStates(kept, len(put_out)), mode.lower(), columns)
+    states = SparkStates(kept, len(put_out), timeout)
+    late_by = _event_time(stream) if timeout == GroupStateTimeout.EventTimeTimeout else None
+    return GroupStates(func, put_out, states, mode.lower(), tuple(stream.names), _TIMEOUTS[timeout], late_by)
+
+
+def _event_time(stream: StructType) -> str:
+    """Return the column by which rows are late."""
+    marked = marked_columns(stream)
+    if not marked:
+        raise InputError(f"{_WHO}: EventTimeTimeout needs a watermark: df.withWatermark('at', '10 seconds')")
+    return event_time(_WHO, stream, None)
 
 
 def _struct(what: str, given: Any) -> StructType:

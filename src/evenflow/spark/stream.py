@@ -146,9 +146,9 @@ class KeyedStream:
         outputMode: str,
         timeoutConf: str,
     ) -> StatefulStream:
-        """Call `func(key, frames, state)` for each key with rows, as Spark's own call of this name does."""
-        columns = tuple(self.columns.names)
-        operator = group_states(func, outputStructType, stateStructType, outputMode, timeoutConf, columns)
+        """Call `func(key, frames, state)` for each key with rows or a timeout that is over, as Spark's own does."""
+        seen = self.columns.stream.schema
+        operator = group_states(func, outputStructType, stateStructType, outputMode, timeoutConf, seen)
         return self._with(operator, self.columns.wanted("applyInPandasWithState", None, self.key_columns))
 
     def transformWithState(  # noqa: N802, PLR0913, PLR0917 - Spark's names
