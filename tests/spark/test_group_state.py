@@ -16,7 +16,9 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 import evenflow as ef
 from evenflow.errors import EvenflowError, InputError
+from tests.operators.group_oracle import EVENT, PROCESSING
 from tests.seeds import seed_of_run
+from tests.spark.group_state_seeds import compare
 from tests.spark.streams import Bench, Wanderlust, bids, pids_of, until, write_input
 
 OUT = "auction long, kind string, before string, n long, total double, types string"
@@ -69,6 +71,16 @@ def test_it_is_spark_s_batch_for_batch_through_moves(bench: Bench, seed: int) ->
     query = writer.option("checkpointLocation", str(bench.place / "ours")).trigger(availableNow=True).start()
     bench.started(query).awaitTermination()
     assert {at: rows for at, rows in found.items() if rows} == {at: rows for at, rows in expected.items() if rows}
+
+
+@pytest.mark.parametrize("timeout", [EVENT, PROCESSING])
+def test_timeouts_are_those_of_spark(bench: Bench, timeout: str) -> None:
+    compare(bench, timeout, seed_of_run("EVENFLOW_GROUP_STATE_SEED"), epochs=5)
+
+
+def test_event_time_timeouts_need_a_watermark(bench: Bench) -> None:
+    with pytest.raises(InputError, match="EventTimeTimeout needs a watermark"):
+        ef.keyed(bench.stream(), "auction").applyInPandasWithState(counted, "n long", "n long", "append", EVENT)
 
 
 def counted(key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:

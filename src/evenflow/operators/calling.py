@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from evenflow.errors import OperatorError
-from evenflow.operators.under_way import in_epoch, under_way
+from evenflow.operators.under_way import KeyText, in_epoch, text_of, under_way
 
 
 @contextmanager
-def calling(operator: str, slot: int | None = None, key: str | None = None) -> Iterator[None]:
+def calling(operator: str, slot: int | None = None, key: KeyText = None) -> Iterator[None]:
     """Turn what the user's code raises into an OperatorError; his own traceback is attached as its cause.
 
     `sys.exit` in it must not end the lane, which would only be started again: it ends the query.
@@ -22,12 +22,12 @@ def calling(operator: str, slot: int | None = None, key: str | None = None) -> I
     except OperatorError:
         raise
     except SystemExit as error:
-        raise OperatorError(operator, slot, f"it called sys.exit({error.code!r})", key) from error
+        raise OperatorError(operator, slot, f"it called sys.exit({error.code!r})", text_of(key)) from error
     except MemoryError as error:
         said = f": {error}" if str(error) else ""
-        raise OperatorError(operator, slot, f"MemoryError{said}: its memory ran out", key) from error
+        raise OperatorError(operator, slot, f"MemoryError{said}: its memory ran out", text_of(key)) from error
     except Exception as error:
-        raise OperatorError(operator, slot, f"{type(error).__name__}: {error}", key) from error
+        raise OperatorError(operator, slot, f"{type(error).__name__}: {error}", text_of(key)) from error
 
 
 @contextmanager

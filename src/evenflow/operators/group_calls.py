@@ -7,6 +7,7 @@ watermark of before its epoch, by which timeouts are over as well.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,12 +58,12 @@ class GroupCalls:
 
     def fire(self, slots: Sequence[int], time: EpochTime) -> Folded | None:
         now_ms = self._now_ms(time)
-        over = [] if now_ms is None else self._held.over(slots, now_ms)
-        if now_ms is None or not over:
+        if now_ms is None:
             return None
+        over = self._held.over(slots, now_ms)
         keys = key_values(self._frames, self._held.key_table([key for _, key, _ in over]), self._keys)
         called = ((slot, key, shown, self._no_rows()) for (slot, key, _), shown in zip(over, keys, strict=True))
-        fired = self._called(called, time, timed_out=True)
+        fired = self._called(called, time, timed_out=True) if over else None
         self._held.passed(slots, now_ms)
         return fired
 
@@ -104,28 +105,24 @@ class GroupCalls:
         outputs: list[pd.DataFrame] = []
         output_slots: list[int] = []
         slot: int | None = None
-        shown: Key = ()
         began = self._clock()
-        try:
-            for at, key, shown, frame in calls:
-                if at != slot:  # reading the clock for every key would cost more than what it measures
-                    now = self._clock()
-                    if slot is not None:
-                        busy[slot] += now - began
-                    slot, began = at, now
-                entry = held.get(at, key)
+        for at, key, shown, frame in calls:
+            if at != slot:  # reading the clock for every key would cost more than what it measures
+                now = self._clock()
+                if slot is not None:
+                    busy[slot] += now - began
+                slot, began = at, now
+            entry = held.get(at, key)
+            with calling(self._operator.name, at, partial(key_text, self._keys, key)):
                 state = states.given(None if entry is None else entry.state, timed_out=timed_out)
                 for put_out in states.frames(function(shown, iter((frame,)), state)):
                     if len(put_out):
                         outputs.append(put_out)
                         output_slots += [at] * len(put_out)
                 left = states.left(state)
-                if left is not None and (entry is not None or left != NOTHING):
-                    held.put(at, key, left)
-                    changes.append((at, key, left))
-        except BaseException:
-            with calling(self._operator.name, slot, key_text(self._keys, shown) if shown else None):
-                raise
+            if left is not None and (entry is not None or left != NOTHING):
+                held.put(at, key, left)
+                changes.append((at, key, left))
         if slot is not None:
             busy[slot] += self._clock() - began
         return Folded(held.table(changes), self._conformed(outputs), np.array(output_slots, np.int64), busy)

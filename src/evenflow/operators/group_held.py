@@ -73,7 +73,7 @@ class Held:
     # --- timeouts ------------------------------------------------------------------------------------------------
 
     def over(self, slots: Sequence[int], now_ms: int) -> list[tuple[int, Key, Entry]]:
-        """Return the entries whose timeout is before `now_ms`: by slot, then by time, whatever a slot has gone through."""
+        """Return the entries whose timeout is before `now_ms`, by slot, then by time, whatever has moved."""
         listed = np.asarray(sorted(set(slots)), np.int64)
         found: list[tuple[int, Key, Entry]] = []
         for slot in listed[self._first[listed] < now_ms].tolist():

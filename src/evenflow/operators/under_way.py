@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from evenflow.errors import OperatorError
 
-KeyText: TypeAlias = str | Callable[[], str] | None  # a function where the key changes during the call
+KeyText: TypeAlias = str | Callable[[], str] | None  # a function where the key changes, or its text costs too much
 
 _calls: dict[int, Call] = {}
 _epochs: dict[int, int] = {}
@@ -31,8 +31,7 @@ class Call:
 
     def error(self, problem: str) -> OperatorError:
         """Return the error that says where this call is."""
-        key = self._key() if callable(self._key) else self._key
-        return OperatorError(self._operator, self._slot, problem, key, epoch=_epochs.get(self._thread))
+        return OperatorError(self._operator, self._slot, problem, text_of(self._key), epoch=_epochs.get(self._thread))
 
     def stack(self) -> str:
         """Return where in the code this call is now, as tracebacks show it, the innermost call last."""
@@ -40,6 +39,11 @@ class Call:
         return (
             "" if frame is None else "".join(["Traceback (most recent call last):\n", *traceback.format_stack(frame)])
         )
+
+
+def text_of(key: KeyText) -> str | None:
+    """Return a key as messages show it."""
+    return key() if callable(key) else key
 
 
 @contextmanager
