@@ -120,3 +120,14 @@ def test_what_there_is_not_is_refused(bench: Bench) -> None:
     ):
         with pytest.raises(InputError, match=sentence):
             keyed.agg(n=given)
+
+
+def test_functions_that_spark_has_by_two_names(bench: Bench) -> None:
+    calls = [F.std("price"), F.approx_percentile("price", 0.5), F.std("ratio").alias("spread")]
+    ours = ef.keyed(bench.stream(), "auction").agg(*calls)
+    assert ours.operator.output_schema(ours.schema, ours.keys).names == (
+        bench.stream().groupBy("auction").agg(*calls).schema.names
+    )
+    assert str(ours.operator).count("stddev") == 2
+    by_dict = ef.keyed(bench.stream(), "auction").agg({"price": "std"})
+    assert by_dict.operator.output_schema(by_dict.schema, by_dict.keys).names == ["auction", "std(price)"]

@@ -19,6 +19,7 @@ _OURS = ", ".join(f"ef.{name}" for name in (*FUNCTIONS, "avg"))
 _THERE_ARE = f"there are {_OURS}; more is an operator of your own: apply(...)"
 _ALL_ROWS = ("*", "1")
 _ALSO = {"avg": "mean", "array_agg": "collect_list"}  # of which Spark itself makes the other's name
+_BY_ANOTHER_NAME = {"std": "stddev", "approx_percentile": "percentile_approx"}  # Spark names results as they are called
 _WITH_OPTIONS = {"approx_count_distinct": 1, "percentile_approx": 1}  # how many columns come before the options
 _NUMBER = r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?"
 _OPTION = re.compile(rf"({_NUMBER})(?:BD|[DFL])?|array\(((?:{_NUMBER}(?:BD|[DFL])?(?:, )?)+)\)")
@@ -112,7 +113,8 @@ def _called(call: Call, text: str) -> Agg:
 
 def _made(function: str, arguments: Sequence[Any], text: str) -> Agg:
     """Return the aggregate that one of Spark's functions means."""
-    name = _ALSO.get(function.lower(), function.lower())
+    called = function.lower()
+    name = _ALSO.get(called) or _BY_ANOTHER_NAME.get(called, called)
     if name not in FUNCTIONS:
         raise InputError(f"agg: evenflow cannot compute {text}; {_THERE_ARE}")
     columns = _WITH_OPTIONS.get(name, len(arguments))
@@ -121,7 +123,7 @@ def _made(function: str, arguments: Sequence[Any], text: str) -> Agg:
         made: Agg = getattr(functions, name)(*arguments[:columns], *options)
     except TypeError as error:
         raise InputError(f"agg: evenflow cannot compute {text}: {error}") from error
-    return made
+    return made.alias(text) if called in _BY_ANOTHER_NAME else made
 
 
 def _option(column: Column, text: str) -> float | int | list[float]:
